@@ -12,10 +12,8 @@ from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
 from tests.tables import rows
-from vramtui.cli.main import ALONE, program
-from vramtui.cli.presets import command as editing
-from vramtui.cli.presets import preset_list
-from vramtui.cli.presets.preset_list import presets
+from vramtui.cli import presets as editing
+from vramtui.cli.presets import presets
 from vramtui.presets import load_preset
 from vramtui.presets.model_presets import preset_of
 
@@ -57,12 +55,6 @@ def test_the_list_as_json(own_folder: Path) -> None:
     assert entries["gpt2-124m"]["run_kind"] == "train"
     assert "broken" not in entries
     assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
-
-
-def test_what_is_loaded_alone_has_the_command() -> None:
-    for words, home in ALONE.items():
-        (group,) = program(words[:1], {words[0]: home}).registered_groups
-        assert [command.name for command in group.typer_instance.registered_commands][:1] == [words[1]]
 
 
 def test_the_list_for_people(own_folder: Path) -> None:
@@ -157,7 +149,7 @@ def test_checking_what_is_not_there(own_folder: Path) -> None:
 def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((80, 24)))  # pytest asks too
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    preset_list.list_presets(json=False)
+    editing.list_presets()
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["NAME", "RUN", "TITLE"]

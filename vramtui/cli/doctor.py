@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-import typer
 
 from vramtui.cli.common.console import plain_console, print_json, text_width
-from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import BAD_INPUT, fail
 from vramtui.cli.common.open_source import OpenedSource, OtherHosts, open_hosts
-from vramtui.cli.options import HostOption
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Sample
@@ -76,36 +75,28 @@ MARKS: dict[Verdict, tuple[str, str]] = {
 }
 
 
+@command_of
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Time limit of each check (8 seconds; 35 for hosts).", show_default=False),
-    ] = None,
-    host: HostOption = None,
-    settings: Annotated[
-        bool, typer.Option("--settings", help="Show each setting, its value and where it comes from.")
-    ] = False,
+    *, json: bool = False, timeout: float | None = None, host: list[str] | None = None, settings: bool = False
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines.
 
     With --settings: every setting as TOML, and every error of the settings file. `vramtui help settings` prints an
     example file.
     """
-    with exit_on_user_error():
-        if settings:
-            _show_settings(json=json)
-            return
-        # All hosts connect at once.
-        hosts = open_hosts(OtherHosts(host), HOST_INTERVAL) if host else {}
-        asked = [Check(name, partial(_look, name, one)) for name, one in hosts.items()] or CHECKS
-        findings = ask_all(asked, timeout or (HOST_LIMIT if hosts else LIMIT))
-        code = exit_code(findings)
-        if json:
-            print_json({"schema": 1, "exit": code, "checks": findings})
-        else:
-            _print(findings, code)
-        sys.stdout.flush()
+    if settings:
+        _show_settings(json=json)
+        return
+    # All hosts connect at once.
+    hosts = open_hosts(OtherHosts(host), HOST_INTERVAL) if host else {}
+    asked = [Check(name, partial(_look, name, one)) for name, one in hosts.items()] or CHECKS
+    findings = ask_all(asked, timeout or (HOST_LIMIT if hosts else LIMIT))
+    code = exit_code(findings)
+    if json:
+        print_json({"schema": 1, "exit": code, "checks": findings})
+    else:
+        _print(findings, code)
+    sys.stdout.flush()
     raise SystemExit(code)
 
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import typer
 
 from vramtui.cli.common.console import print_json, print_table, text_width
 from vramtui.cli.common.exit_codes import (
@@ -22,13 +21,14 @@ from vramtui.cli.common.exit_codes import (
     NO,
     NO_SOURCE,
     NOT_KNOWN,
-    exit_on_user_error,
     fail,
     for_terminal,
     go_on_unread,
+    say,
+    show_progress,
 )
 from vramtui.cli.common.plot import NAMES, Bars, memory_curve
-from vramtui.cli.options import cards, command_of
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, format_bytes, format_column, unit_of
@@ -50,106 +50,88 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 @dataclass(frozen=True, kw_only=True)
 class DryRunOptions:
-    command: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Your job's command, unchanged.")
-    ]
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="GPU[,GPU]", help="4090, 8xH100, or 4090,L40S for a table.", autocompletion=cards),
-    ] = None
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The GPU's memory: 24GiB.")] = None
-    engine: Annotated[
-        Engines,
-        typer.Option(
-            envvar="VRAMTUI_ENGINE", show_envvar=False, help="cuda: PyTorch's CUDA build; fake: fake tensors."
-        ),
-    ] = None
-    steps: Annotated[int, typer.Option(min=0, help="Stop after this many optimizer steps; 0 runs to the end.")] = 3
-    timeout: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after this time.")] = (
-        None
-    )
-    largest_batch: Annotated[bool, typer.Option(help="If it does not fit, find the largest batch that does.")] = True
-    batch_option: Annotated[str | None, typer.Option(metavar="OPTION", help="The job's option for its batch size.")] = (
-        None
-    )
-    python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python that runs the script.")] = None
-    keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Keep the files it writes, and allow network access.")
-    ] = False
-    show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints.")] = False
-    plot: Annotated[bool, typer.Option("--plot", help="Also draw the memory of PyTorch over the run.")] = False
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+    command: list[str]
+    gpu: str | None = None
+    memory: str | None = None
+    engine: Engines = None
+    steps: int = 3
+    timeout: float | None = None
+    largest_batch: bool = True
+    batch_option: str | None = None
+    python: str | None = None
+    keep_files: bool = False
+    show_output: bool = False
+    plot: bool = False
+    json: bool = False
 
 
-@command_of(DryRunOptions)
+@command_of
 def dry_run(options: DryRunOptions) -> None:
     """Run a script or command without its GPU, and show its memory phase by phase and whether it fits.
 
     Options stand before the command; all that follows it is the job's own. Files it writes are thrown away, and it
     reaches no network. Exit code 0 it fits, 1 it does not, 2 wrong input or the job failed, 3 no GPU, 4 unknown.
     """
-    with exit_on_user_error():
-        from vramtui.cli.common.settings import cache_dir, settings_in_force
-        from vramtui.cli.run.placement import open_listener
-        from vramtui.dryrun.command import RunTools, engine_of, prepared
-        from vramtui.dryrun.job_command import DryRunJob
+    from vramtui.cli.common.settings import cache_dir, settings_in_force
+    from vramtui.cli.run.placement import open_listener
+    from vramtui.dryrun.command import RunTools, engine_of, prepared
+    from vramtui.dryrun.job_command import DryRunJob
 
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
-        gpus = _gpus(options)
-        usual = settings_in_force().dry_run.engine
-        keyboard = None
-        if sys.stdin is not None and not sys.stdin.isatty():
-            with suppress(OSError, ValueError):  # not a file
-                keyboard = os.dup(sys.stdin.fileno())
-        job = prepared(
-            DryRunJob(
-                words=tuple(options.command),
-                folder=str(Path.cwd()),
-                environment=dict(os.environ),
-                engine=options.engine or (None if usual == "auto" else usual),
-                steps=options.steps,
-                timeout=options.timeout,
-                keep_files=options.keep_files,
-                show_output=options.show_output,
-                keyboard=keyboard,
-            ),
-            options.python,
-        )
-        line = ProgressLine("dry run")
-        tools = RunTools(open_listener, cache_dir(), None if options.json else line)
-        engine, note = engine_of(job, tools)
-        if note:
-            sys.stderr.write(for_terminal(f"note: {note}") + "\n")
-        answers, largest = _answers(options, job, gpus, engine, tools)
-        line.clear()
-        code = exit_code(answers)
-        keep(job, answers)
-        with go_on_unread():
-            if options.json:
-                from vramtui.dryrun.command import DryRunDocument
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
+    gpus = _gpus(options)
+    usual = settings_in_force().dry_run.engine
+    keyboard = None
+    if sys.stdin is not None and not sys.stdin.isatty():
+        with suppress(OSError, ValueError):  # not a file
+            keyboard = os.dup(sys.stdin.fileno())
+    job = prepared(
+        DryRunJob(
+            words=tuple(options.command),
+            folder=str(Path.cwd()),
+            environment=dict(os.environ),
+            engine=options.engine or (None if usual == "auto" else usual),
+            steps=options.steps,
+            timeout=options.timeout,
+            keep_files=options.keep_files,
+            show_output=options.show_output,
+            keyboard=keyboard,
+        ),
+        options.python,
+    )
+    tools = RunTools(open_listener, cache_dir(), None if options.json else show_phase)
+    engine, note = engine_of(job, tools)
+    if note:
+        sys.stderr.write(for_terminal(f"note: {note}") + "\n")
+    answers, largest = _answers(options, job, gpus, engine, tools)
+    show_progress()
+    code = exit_code(answers)
+    keep(job, answers)
+    with go_on_unread():
+        if options.json:
+            from vramtui.dryrun.command import DryRunDocument
 
-                print_json(
-                    DryRunDocument(
-                        command=tuple(options.command),
-                        engine=engine,
-                        exit_code=code,
-                        gpus=tuple(answers),
-                        largest_batch=largest,
-                    )
+            print_json(
+                DryRunDocument(
+                    command=tuple(options.command),
+                    engine=engine,
+                    exit_code=code,
+                    gpus=tuple(answers),
+                    largest_batch=largest,
                 )
-            else:
-                _print(answers, largest, plot=options.plot)
-        for answer in answers:
-            if answer.result is None:
-                for text in answer.output[-MOST_LINES:]:
-                    sys.stderr.write(f"{text}\n")
-                where = f"{answer.gpu}: " if len(answers) > 1 else ""
-                if len(answers) == 1 and not options.json:
-                    fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
-                sys.stderr.write(for_terminal(f"vramtui: {where}{answer.error}") + "\n")
-        if not options.json and options.show_output and any(one.result and one.result.cut_short for one in answers):
-            sys.stderr.write(f"note: ended after step {options.steps}; --steps {options.steps + 1} goes further\n")
-        raise SystemExit(code)
+            )
+        else:
+            _print(answers, largest, plot=options.plot)
+    for answer in answers:
+        if answer.result is None:
+            for text in answer.output[-MOST_LINES:]:
+                sys.stderr.write(f"{text}\n")
+            where = f"{answer.gpu}: " if len(answers) > 1 else ""
+            if len(answers) == 1 and not options.json:
+                fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
+            say(f"{where}{answer.error}")
+    if not options.json and options.show_output and any(one.result and one.result.cut_short for one in answers):
+        sys.stderr.write(f"note: ended after step {options.steps}; --steps {options.steps + 1} goes further\n")
+    raise SystemExit(code)
 
 
 def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
@@ -241,7 +223,7 @@ def keep(job: "DryRunJob", answers: "Sequence[GpuAnswer]") -> None:
             if result is not None and not result.unknown and result.ended_after is None:
                 run_history().keep(prediction_run(job.words, result, time.time(), platform.node()))
     except UserError as error:
-        sys.stderr.write(for_terminal(f"vramtui: {error}") + "\n")
+        say(str(error))
 
 
 def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host: str) -> "Run":
@@ -478,25 +460,11 @@ def columns() -> int:
     return max(text_width(PIPE_WIDTH), NARROWEST)
 
 
-class ProgressLine:
-    """One line on standard error that is written over; nothing if that is not a terminal."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self.shown = sys.stderr.isatty()
-
-    def __call__(self, progress: "Progress") -> None:
-        """Show the phase that ended last; a notice stays."""
-        if progress.notice:
-            sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
-        elif self.shown:
-            step = f" of step {progress.step}" if progress.step >= 0 else ""
-            line = f", {Path(progress.line).name}" if progress.line else ""
-            size = format_bytes(progress.allocated)
-            sys.stderr.write(f"\r\x1b[K{self._title}: {progress.phase}{step}, {size}{line}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self.shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+def show_phase(progress: "Progress") -> None:
+    """Show the phase that ended last in a terminal's line; a notice stays."""
+    if progress.notice:
+        sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
+    else:
+        step = f" of step {progress.step}" if progress.step >= 0 else ""
+        line = f", {Path(progress.line).name}" if progress.line else ""
+        show_progress(f"dry run: {progress.phase}{step}, {format_bytes(progress.allocated)}{line}")

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
-import typer
 
 from vramtui.cli.common.console import print_json, print_table, text_width
-from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, for_terminal, go_on_unread
-from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settings, command_of, job_flags, methods
+from vramtui.cli.common.exit_codes import NO, exit_by, for_terminal, go_on_unread, say
+from vramtui.cli.options import CardOptions, job_command
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
@@ -37,86 +36,68 @@ fit_on: Callable[..., "Fit"] = late("vramtui.core.estimate.fits:fit_on")
 SIZE = re.compile(r"([1-9][0-9]{0,5})\s*[x×]\s*([1-9][0-9]{0,5})")
 TOKENS = re.compile(r"[1-9][0-9]{0,6}")
 SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*s")
-Images = Annotated[
-    list[str] | None,
-    typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
-]
-Sound = Annotated[
-    list[str] | None,
-    typer.Option(metavar="SECONDS", help="Sound in each sequence: 30s, or its tokens: 750. May be repeated."),
-]
-
-Method = Annotated[
-    str | None,
-    typer.Option(help="simulated (default on one card), analytic, rules, rules:ID, or all.", autocompletion=methods),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(CardOptions):
-    preset: JobName
-    settings: Settings = None
-    job_file: JobFile = None
-    image: Images = None
-    audio: Sound = None
-    method: Method = None
-    hub: Hub = False
-    explain: Annotated[
-        bool, typer.Option("--explain", "-v", help="Show every part with its arithmetic and source.")
-    ] = False
-    json: Json = False
+    preset: str
+    settings: list[str] | None = None
+    job_file: Path | None = None
+    image: list[str] | None = None
+    audio: list[str] | None = None
+    method: str | None = None
+    hub: bool = False
+    explain: bool = False
+    json: bool = False
 
 
-@command_of(EstimateOptions, flags=job_flags("gpus"))
+@job_command("gpus")
 def estimate(options: EstimateOptions) -> None:
     """Estimate a job's memory and whether it fits a GPU. The exit code is 1 if it does not fit."""
-    with exit_on_user_error():
-        changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
-        names = (options.gpu or "").split(",")
-        sizes = sizes_of(names[0]) if len(names) == 1 and options.memory is None else ()
-        if sizes and (options.explain or options.method):
-            all_sizes = ", ".join(one.name for one in sizes)
-            sys.stderr.write(f"vramtui: {names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}\n")
-        elif len(names) > 1 or sizes:
-            if options.memory is not None:
-                raise UserError(f"--gpu {options.gpu} names several GPUs: --memory takes one")
-            devices = sizes or tuple(chosen_device(one, None) for one in names)
-            _show_devices(changed, devices, options.gpus, json=options.json)
-            return
-        device = chosen_device(options.gpu, options.memory)
-        changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
-        preset_file, notes = changed, list[str]()
-        for option, given in (("--image", options.image), ("--audio", options.audio)):
-            if given:
-                preset_file, note = with_media(preset_file, option, given)
-                notes.append(note)
-        refused = ""
-        try:
-            answers = estimates_of(preset_file, device, options.method)
-        except CannotStartError as error:
-            if error.longest is None:
-                raise
-            # A server that starts with shorter sequences is answered with those.
-            refused = f"✗ as it starts: {error}; ✓ with `--max-model-len {error.longest}`"
-            preset = preset_file.preset
-            shorter = preset.workload.with_run(max_model_len=error.longest).run
-            preset_file = msgspec.structs.replace(preset_file, preset=msgspec.structs.replace(preset, run=shorter))
-            answers = estimates_of(preset_file, device, options.method)
-            notes = [refused, *notes]
-        estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
-        with go_on_unread():
-            if options.json:
-                from vramtui.records.estimate_document import estimate_document
+    changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
+    names = (options.gpu or "").split(",")
+    sizes = sizes_of(names[0]) if len(names) == 1 and options.memory is None else ()
+    if sizes and (options.explain or options.method):
+        all_sizes = ", ".join(one.name for one in sizes)
+        say(f"{names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}")
+    elif len(names) > 1 or sizes:
+        if options.memory is not None:
+            raise UserError(f"--gpu {options.gpu} names several GPUs: --memory takes one")
+        devices = sizes or tuple(chosen_device(one, None) for one in names)
+        _show_devices(changed, devices, options.gpus, json=options.json)
+        return
+    device = chosen_device(options.gpu, options.memory)
+    changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
+    preset_file, notes = changed, list[str]()
+    for option, given in (("--image", options.image), ("--audio", options.audio)):
+        if given:
+            preset_file, note = with_media(preset_file, option, given)
+            notes.append(note)
+    refused = ""
+    try:
+        answers = estimates_of(preset_file, device, options.method)
+    except CannotStartError as error:
+        if error.longest is None:
+            raise
+        # A server that starts with shorter sequences is answered with those.
+        refused = f"✗ as it starts: {error}; ✓ with `--max-model-len {error.longest}`"
+        preset_file = preset_file.changed(run=preset_file.preset.workload.with_run(max_model_len=error.longest).run)
+        answers = estimates_of(preset_file, device, options.method)
+        notes = [refused, *notes]
+    estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
+    with go_on_unread():
+        if options.json:
+            from vramtui.records.estimate_document import estimate_document
 
-                print_json(estimate_document(preset_file, estimates, device if options.asks else None))
-            else:
-                if refused:
-                    print(for_terminal(refused))
-                print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
-        if refused:
-            raise SystemExit(NO)
-        if options.asks:
-            exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
+            print_json(estimate_document(preset_file, estimates, device if options.asks else None))
+        else:
+            if refused:
+                print(for_terminal(refused))
+            print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
+    if refused:
+        raise SystemExit(NO)
+    if options.asks:
+        exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 
 def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int | None, *, json: bool) -> None:
@@ -151,7 +132,7 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
 
 def with_media(preset_file: PresetFile, option: str, given: list[str]) -> tuple[PresetFile, str]:
     """The preset with the tokens of images or sound before those of the prompt, and a sentence that says so."""
-    preset, model, run = preset_file.preset, preset_file.preset.model, preset_file.preset.run
+    model, run = preset_file.preset.model, preset_file.preset.run
     is_image = option == "--image"
     if not isinstance(model, TransformerModel) or isinstance(run, ServeRun):
         served = "a server has none of: they are part of run.max_model_len"
@@ -159,42 +140,31 @@ def with_media(preset_file: PresetFile, option: str, given: list[str]) -> tuple[
             f"{option} adds the tokens of {'images' if is_image else 'sound'} to run.sequence_length, which "
             f"{served if isinstance(run, ServeRun) else 'is of text'}"
         )
-    counts = [_image_tokens(one, model) if is_image else _sound_tokens(one, model) for one in given]
+    tower, counts = model.tower if is_image else model.audio_tower, list[int]()
+    for one in given:
+        text, count = one.strip().lower(), None
+        size = (SIZE if is_image else SECONDS).fullmatch(text)
+        if TOKENS.fullmatch(text):
+            count = int(text)
+        elif size is None or not float(size[1]):
+            kinds = ("WIDTHxHEIGHT in pixels, as 1024x768", 576) if is_image else ("seconds, as 30s", 750)
+            raise UserError(f"{option} {one} is neither {kinds[0]}, nor a number of tokens, as {kinds[1]}")
+        elif is_image and model.image_tokens is not None:
+            count = model.image_tokens.count(int(size[1]), int(size[2]))
+        elif not is_image and model.audio_tower is not None:
+            count = model.audio_tower.tokens(float(size[1]))
+        if count is None:
+            what = f"an image of {one} takes is not known of this model; say their number: --image 576"
+            what = what if is_image else f"{one} of sound take is not known of this model; say them: --audio 750"
+            raise UserError(f"how many tokens {what}")
+        counts.append(count)
     key = "image_tokens" if is_image else "audio_tokens"
     more = {key: (getattr(run, key) or 0) + sum(counts), "sequence_length": (run.sequence_length or 0) + sum(counts)}
     note = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are "
     note += "images'" if is_image else "sound's"
-    if (model.tower if is_image else model.audio_tower) is None:
+    if tower is None:
         note += "; what their tower holds while it runs is not counted: its sizes are not known"
-    changed = msgspec.structs.replace(preset, run=msgspec.structs.replace(run, **more))
-    return msgspec.structs.replace(preset_file, preset=changed), note
-
-
-def _sound_tokens(clip: str, model: TransformerModel) -> int:
-    if TOKENS.fullmatch(clip.strip()):
-        return int(clip)
-    seconds = SECONDS.fullmatch(clip.strip().lower())
-    if seconds is None or not float(seconds[1]):
-        raise UserError(f"--audio {clip} is neither seconds, as 30s, nor a number of tokens, as 750")
-    count = model.audio_tower.tokens(float(seconds[1])) if model.audio_tower is not None else None
-    if count is None:
-        raise UserError(f"how many tokens {clip} of sound take is not known of this model; say them: --audio 750")
-    return count
-
-
-def _image_tokens(image: str, model: TransformerModel) -> int:
-    if TOKENS.fullmatch(image.strip()):
-        return int(image)
-    size = SIZE.fullmatch(image.strip().lower())
-    if size is None:
-        raise UserError(
-            f"--image {image} is neither WIDTHxHEIGHT in pixels, as 1024x768, nor a number of tokens, as 576"
-        )
-    if model.image_tokens is None:
-        raise UserError(
-            f"how many tokens an image of {image} takes is not known of this model; say their number: --image 576"
-        )
-    return model.image_tokens.count(int(size[1]), int(size[2]))
+    return preset_file.changed(run=msgspec.structs.replace(run, **more)), note
 
 
 def changed_preset(
@@ -226,8 +196,7 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
     if parallel.ranks == 1 and parallel.strategy == "ddp" and not parallel.zero_stage:
         run = preset.workload.run
         if isinstance(run, ServeRun) and run.is_llama_cpp:  # its layers are split over GPUs
-            split = msgspec.structs.replace(preset, parallel=Parallel(pipeline=gpus), measured=None)
-            return msgspec.structs.replace(preset_file, preset=split)
+            return preset_file.changed(parallel=Parallel(pipeline=gpus), measured=None)
         from vramtui.estimators.methods import DEFAULT
         from vramtui.estimators.planner.card_table import BY_FSDP, TENSOR, answer_for, over_fsdp, shared_job
 
@@ -249,8 +218,8 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
         data = gpus // others
         note = f"is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={data})"
         changed = msgspec.structs.replace(parallel, data=data, expert=min(parallel.expert, data))
-    sys.stderr.write(f"vramtui: {name} {note}\n")
-    return msgspec.structs.replace(preset_file, preset=msgspec.structs.replace(preset, parallel=changed, measured=None))
+    say(f"{name} {note}")
+    return preset_file.changed(parallel=changed, measured=None)
 
 
 def estimates_of(preset_file: PresetFile, device: Device, method: str | None) -> list[Estimate]:
@@ -315,12 +284,46 @@ def print_estimates(
     else:
         _print_wrapped("", f"needs {format_bytes(first.process, 2)}", strong=True)
     print_job(preset_file, whole=explain)
+    unit, name = unit_of(max((one.process or 0 for one in estimates), default=0))
+    step = "" if first.peak_step is None else f", step {first.peak_step + 1}"
     if len(estimates) > 1:
-        _print_beside(preset_file, estimates)
+        measured = preset_file.preset.measured
+        truth = measured.process if measured else None
+        base = truth or first.process
+        width = max([len(estimate.method) for estimate in estimates] + [len("measured")])
+        heads = "".join(f"  {TITLES[line].upper():>10}" for line in TOTALS)
+        than = "MEASURED" if truth else first.method.upper()
+        print(f"\nin {name}")
+        print(_strong(f"{'METHOD':<{width}}{heads}  {'Δ ' + than:>10}  PEAK"))
+        for estimate in estimates:
+            sizes = "".join(f"  {format_column(estimate.ledger.bytes_of(line), unit):>10}" for line in TOTALS)
+            off = format_percent(estimate.process / base - 1) if base and estimate.process != base else ""
+            print(f"{estimate.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[estimate.peak_phase]}")
+        if measured is not None:
+            sizes = "".join(f"  {format_column(getattr(measured, line), unit):>10}" for line in TOTALS)
+            print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
     elif explain:
-        _print_one(first)
+        print(f"\n{first.method}; peak of allocated: {PHASE_TITLES[first.peak_phase]}{step}\n")
+        _print_parts(first, unit, f"SIZE {name}")
     else:
-        _print_short(first)
+        # The Ledger with a bar for each line.
+        top = first.process or 1
+        print(f"\n{'':<17}{f'in {name}':>11}")
+        for line in LINES:
+            size = first.ledger.bytes_of(line)
+            if not size:
+                continue
+            total = line in TOTALS
+            share = "" if total else "█" * round(size * BAR / top) or "▏"
+            text = f"{'= ' if total else '  '}{TITLES[line]:<15}{format_column(size, unit):>11}  {share}".rstrip()
+            print(_strong(text) if total else text)
+        print()
+        error = "" if first.error is None else f"; {_stated(first.error, first.error_below)}"
+        _print_wrapped("", f"{first.method}; peak: {PHASE_TITLES[first.peak_phase]}{step}{error}")
+        context = next((note for note in first.assumptions if note.startswith("a context of ")), "")
+        if context:  # llama.cpp's; it is often not stated, and follows from the model or the GPU
+            _print_wrapped("", context)
+        _print_wrapped("", "-v shows the arithmetic and the assumptions.")
     if isinstance(preset_file.preset.run, InferRun) and not explain:
         _print_wrapped("", "This is inference; for training: --train, or --lora.")
     if not asked:
@@ -331,31 +334,23 @@ def print_estimates(
 
 
 def print_job(preset_file: PresetFile, *, whole: bool = False) -> None:
-    """Print the job's title, notes and settings."""
+    """Print the job's title, notes and settings; without `whole`, leave out most of those that have their default."""
     from vramtui.presets.reader import is_written
 
     _print_wrapped("", preset_file.title)
+    workload = preset_file.preset.workload
     if preset_file.preset.notes and not is_written(preset_file):
         _print_wrapped("  ", preset_file.preset.notes)
-    _print_values(preset_file, whole=whole)
-    beyond = beyond_own_length(preset_file.preset.workload)
-    if beyond:
-        _print_wrapped("", beyond)
-
-
-def _print_values(preset_file: PresetFile, *, whole: bool) -> None:
-    """Print the job's settings; without `whole`, leave out most of those that have their default."""
-    workload = preset_file.preset.workload
-    table = workload.run
-    values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
+    values = {key: value for key, value in msgspec.to_builtins(workload.run).items() if value is not None}
     if not whole:
-        values = _not_by_default(table, values)
+        values = _not_by_default(workload.run, values)
     _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
-    if preset_file.preset.workload.parallel is not None:
-        usual = msgspec.to_builtins(Parallel())
-        shared = msgspec.to_builtins(preset_file.preset.workload.parallel)
+    if workload.parallel is not None:
+        usual, shared = msgspec.to_builtins(Parallel()), msgspec.to_builtins(workload.parallel)
         chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
         _print_wrapped("  ", f"parallel: {', '.join(chosen) or 'one card'}")
+    if beyond := beyond_own_length(workload):
+        _print_wrapped("", beyond)
 
 
 def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[str, object]:
@@ -371,36 +366,11 @@ def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[st
     return chosen
 
 
-def _print_short(estimate: Estimate) -> None:
-    """The Ledger with a bar for each line; nothing of the arithmetic."""
-    top = estimate.process or 1
-    unit, name = unit_of(top)
-    print(f"\n{'':<17}{f'in {name}':>11}")
-    for line in LINES:
-        size = estimate.ledger.bytes_of(line)
-        if not size:
-            continue
-        total = line in TOTALS
-        share = "" if total else "█" * round(size * BAR / top) or "▏"
-        text = f"{'= ' if total else '  '}{TITLES[line]:<15}{format_column(size, unit):>11}  {share}".rstrip()
-        print(_strong(text) if total else text)
-    print()
-    step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
-    error = "" if estimate.error is None else f"; {_stated(estimate.error, estimate.error_below)}"
-    _print_wrapped("", f"{estimate.method}; peak: {PHASE_TITLES[estimate.peak_phase]}{step}{error}")
-    context = next((note for note in estimate.assumptions if note.startswith("a context of ")), "")
-    if context:  # llama.cpp's; it is often not stated, and follows from the model or the GPU
-        _print_wrapped("", context)
-    _print_wrapped("", "-v shows the arithmetic and the assumptions.")
-
-
-def _print_one(estimate: Estimate) -> None:
-    step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
-    print(f"\n{estimate.method}; peak of allocated: {PHASE_TITLES[estimate.peak_phase]}{step}\n")
+def _print_parts(estimate: Estimate, unit: int, size_title: str) -> None:
+    """Every part with its arithmetic and source, the totals, the phases and the assumptions."""
     name_width = max([len(printable(part.name)) for part in estimate.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in estimate.parts))
-    unit, name = unit_of(estimate.process or 0)
-    numbers = NUMBERS.format(size=f"SIZE {name}", exact="BYTES", peak="AT PEAK")
+    numbers = NUMBERS.format(size=size_title, exact="BYTES", peak="AT PEAK")
     arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
     print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
     for part in estimate.parts:
@@ -440,25 +410,6 @@ def _stated(above: float, below: float | None) -> str:
     more = f"{above * 100:.1f} % more"
     less = f"{(above if below is None else below) * 100:.1f} % less"
     return f"the process may need up to {more} or {less}"
-
-
-def _print_beside(preset_file: PresetFile, estimates: list[Estimate]) -> None:
-    measured = preset_file.preset.measured
-    truth = measured.process if measured else None
-    base = truth or estimates[0].process
-    width = max([len(estimate.method) for estimate in estimates] + [len("measured")])
-    heads = "".join(f"  {TITLES[line].upper():>10}" for line in TOTALS)
-    than = "MEASURED" if truth else estimates[0].method.upper()
-    unit, name = unit_of(max((estimate.process or 0 for estimate in estimates), default=0))
-    print(f"\nin {name}")
-    print(_strong(f"{'METHOD':<{width}}{heads}  {'Δ ' + than:>10}  PEAK"))
-    for estimate in estimates:
-        sizes = "".join(f"  {format_column(estimate.ledger.bytes_of(line), unit):>10}" for line in TOTALS)
-        off = format_percent(estimate.process / base - 1) if base and estimate.process != base else ""
-        print(f"{estimate.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[estimate.peak_phase]}")
-    if measured is not None:
-        sizes = "".join(f"  {format_column(getattr(measured, line), unit):>10}" for line in TOTALS)
-        print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
 
 
 def _plain(value: object) -> str:

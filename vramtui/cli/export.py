@@ -7,7 +7,6 @@ The endpoint has a thread for each client. A scrape takes milliseconds. A client
 import contextlib
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -15,13 +14,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-import typer
-
-from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
-from vramtui.cli.options import Demo, command_of
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, on_end_signals, require_open_files, say
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 from vramtui.core.observation.readings import Sample
 from vramtui.records.export.metrics import MetricFamily, metrics_of, up_metric
@@ -42,39 +39,29 @@ class Tls(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    listen: Annotated[
-        str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")
-    ] = None
-    textfile: Annotated[
-        Path | None, typer.Option(help="Write a file for node-exporter's textfile collector at each interval.")
-    ] = None
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0
-    dcgm: Annotated[
-        bool,
-        typer.Option(
-            "--dcgm/--no-dcgm", help="Also export DCGM's metrics under their names; turn off if dcgm-exporter runs."
-        ),
-    ] = True
-    per_process: Annotated[bool, typer.Option("--per-process", help="Labels for each pid, pod and container.")] = False
-    once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False
-    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
-    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
-    client_ca: Annotated[Path | None, typer.Option(help="Serve only clients with a certificate of this CA.")] = None
-    demo: Demo = False
+    listen: str | None = None
+    textfile: Path | None = None
+    interval: float = 5.0
+    dcgm: bool = True
+    per_process: bool = False
+    once: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    demo: bool = False
 
 
-@command_of(ExportOptions)
+@command_of
 def export(options: ExportOptions) -> None:
     """Export memory, predictions and their errors for Prometheus; what DCGM knows as well has its names and units.
 
     Listens on localhost only; --listen changes it. A dashboard for Grafana, alert rules and a systemd unit
     are in the folder packaging/prometheus of the source.
     """
-    with exit_on_user_error():
-        require_open_files(RECORDER_ROOM)
-        tls = Tls(options.certificate, options.key, options.client_ca)
-        check_options(options.listen, options.textfile, tls, once=options.once)
-        _export(options, tls)
+    require_open_files(RECORDER_ROOM)
+    tls = Tls(options.certificate, options.key, options.client_ca)
+    check_options(options.listen, options.textfile, tls, once=options.once)
+    _export(options, tls)
 
 
 def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
@@ -131,7 +118,7 @@ def _export(options: ExportOptions, tls: Tls) -> None:
                 collector.put(metrics)
             else:  # none in time: nothing old is shown for new
                 if isinstance(result, SourceFailed):
-                    sys.stderr.write(f"vramtui: {result.sentence}\n")
+                    say(result.sentence)
                 collector.put((up_metric(up=False),))
             if options.textfile:
                 try:
@@ -164,7 +151,7 @@ def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> None:
     server.set_app(make_wsgi_app(registry))
     threading.Thread(target=server.serve_forever, name="serve metrics", daemon=True).start()
     scheme = "http" if tls.certificate is None else "https"
-    sys.stderr.write(f"vramtui: metrics at {scheme}://{address}:{server.server_port}/metrics\n")
+    say(f"metrics at {scheme}://{address}:{server.server_port}/metrics")
 
 
 PATIENCE = 5.0  # seconds of a whole exchange, and of each read within it

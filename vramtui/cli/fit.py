@@ -5,15 +5,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
-from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
+from vramtui.cli.common.exit_codes import NO, exit_by, go_on_unread, say
 from vramtui.cli.estimate import changed_preset, naming_setting, shared_over
-from vramtui.cli.options import MODELS, CardOptions, JobFile, Json, Settings, command_of, job_flags, presets
+from vramtui.cli.options import CardOptions, job_command
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
@@ -53,36 +54,20 @@ RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(CardOptions):
-    preset: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PRESET...]", help=MODELS, autocompletion=presets, show_default=False),
-    ] = None
-    vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximize; run.batch_size by default.")] = (
-        None
-    )
-    over: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Give it twice for a map of what fits over two values."),
-    ] = None
-    settings: Settings = None
-    job_file: JobFile = None
-    sbatch: Annotated[
-        bool, typer.Option("--sbatch", help="Print Slurm's resource lines: the fewest GPUs (--gpu) that hold the job.")
-    ] = False
-    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs per node.")] = 8
-    gres_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="With --sbatch: your cluster's name of that GPU (`sinfo -o %G`).")
-    ] = None
-    every: Annotated[
-        bool, typer.Option("--all", help=f"Without a model: all that fit, not only the {ROWS} largest.")
-    ] = False
-    plot: Annotated[
-        bool, typer.Option("--plot", help="With a card: also draw the memory up to the largest size that fits.")
-    ] = False
-    json: Json = False
+    preset: list[str] | None = None
+    vary: str | None = None
+    over: list[str] | None = None
+    settings: list[str] | None = None
+    job_file: Path | None = None
+    sbatch: bool = False
+    per_node: int = 8
+    gres_type: str | None = None
+    every: bool = False
+    plot: bool = False
+    json: bool = False
 
 
-@command_of(FitOptions, flags=job_flags("gpus"))
+@job_command("gpus")
 def fit(options: FitOptions) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
 
@@ -93,71 +78,70 @@ def fit(options: FitOptions) -> None:
 
     Exit code 1 if the preset as it stands does not fit; without a card, if it fits none.
     """
-    with exit_on_user_error():
-        if not options.preset:
-            _show_models(options)
-            return
-        changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
-        if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
-            from vramtui.estimators.methods import DEFAULT
+    if not options.preset:
+        _show_models(options)
+        return
+    changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
+    if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
+        from vramtui.estimators.methods import DEFAULT
 
-            known, columns = known_cards(), list[Column]()
-            for one in changed:
-                with naming_setting(one):
-                    ANALYTIC.estimate(one.preset.workload, known[-1])
-                columns.append((one, tuple(card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
-            with go_on_unread():
-                if options.json:
-                    print_json(_cards_document(columns))
-                else:
-                    _print_cards(columns)
-            if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
-                raise typer.Exit(NO)
-            return
-        if not options.asks:
-            raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
-        if len(changed) > 1:
-            raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
-        preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
-        if options.sbatch:
-            if options.json:
-                raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
-            print_sbatch(preset_file, device, options.per_node, options.gres_type)
-            return
-        if options.gpus is not None:
-            preset_file = shared_over(preset_file, device, options.gpus)
-        workload = preset_file.preset.workload
-        if options.over:
-            axes = _axes_of(options.over)
-            with naming_setting(preset_file):
-                # An axis may leave out the table of its key, as --set may, or be a name that options of programs have.
-                across, down = (
-                    (key_in_full(workload, (spelled_option(key, "1") or (key,))[0]), values) for key, values in axes
-                )
-                grid = plan_grid(ANALYTIC, workload, device, across, down)
-            with go_on_unread():
-                _show_map(preset_file, device, grid, json=options.json)
-            if not any(any(row) for row in grid.fits):
-                raise typer.Exit(NO)
-            return
-        with naming_setting(preset_file):
-            from vramtui.estimators.methods import DEFAULT
-
-            asked = None if options.vary is None else key_in_full(workload, options.vary)
-            planner = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT)
-            plan = planner.plan(asked)
+        known, columns = known_cards(), list[Column]()
+        for one in changed:
+            with naming_setting(one):
+                ANALYTIC.estimate(one.preset.workload, known[-1])
+            columns.append((one, tuple(card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
         with go_on_unread():
             if options.json:
-                print_json(_plan_document(preset_file, device, options.gpus or 1, plan))
+                print_json(_cards_document(columns))
             else:
-                _print_plan(preset_file, device, plan)
-                if options.plot:
-                    from vramtui.cli.common.plot import memory_curve
+                _print_cards(columns)
+        if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
+            raise typer.Exit(NO)
+        return
+    if not options.asks:
+        raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
+    if len(changed) > 1:
+        raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
+    preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
+    if options.sbatch:
+        if options.json:
+            raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
+        print_sbatch(preset_file, device, options.per_node, options.gres_type)
+        return
+    if options.gpus is not None:
+        preset_file = shared_over(preset_file, device, options.gpus)
+    workload = preset_file.preset.workload
+    if options.over:
+        axes = _axes_of(options.over)
+        with naming_setting(preset_file):
+            # An axis may leave out the table of its key, as --set may, or be a name that options of programs have.
+            across, down = (
+                (key_in_full(workload, (spelled_option(key, "1") or (key,))[0]), values) for key, values in axes
+            )
+            grid = plan_grid(ANALYTIC, workload, device, across, down)
+        with go_on_unread():
+            _show_map(preset_file, device, grid, json=options.json)
+        if not any(any(row) for row in grid.fits):
+            raise typer.Exit(NO)
+        return
+    with naming_setting(preset_file):
+        from vramtui.estimators.methods import DEFAULT
 
-                    places, sizes = zip(*planner.sizes(plan.edge), strict=True)
-                    title = f"process by {plan.edge.key}, · {device.name}"
-                    print(f"\n{memory_curve(title, places, sizes, device.total_memory)}")
-        exit_by((plan.fit,))
+        asked = None if options.vary is None else key_in_full(workload, options.vary)
+        planner = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT)
+        plan = planner.plan(asked)
+    with go_on_unread():
+        if options.json:
+            print_json(_plan_document(preset_file, device, options.gpus or 1, plan))
+        else:
+            _print_plan(preset_file, device, plan)
+            if options.plot:
+                from vramtui.cli.common.plot import memory_curve
+
+                places, sizes = zip(*planner.sizes(plan.edge), strict=True)
+                title = f"process by {plan.edge.key}, · {device.name}"
+                print(f"\n{memory_curve(title, places, sizes, device.total_memory)}")
+    exit_by((plan.fit,))
 
 
 def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
@@ -261,9 +245,7 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
     with naming_setting(preset_file):
         smallest = _smallest(preset_file.preset.workload, device, per_node)
     if smallest is None:
-        sys.stderr.write(
-            f"vramtui: {preset_file.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`\n"
-        )
+        say(f"{preset_file.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`")
         raise typer.Exit(NO)
     count = smallest.cards
     nodes = next(nodes for nodes in range(1, count + 1) if count % nodes == 0 and count // nodes <= per_node)
@@ -490,5 +472,5 @@ def _rooms(options: FitOptions) -> Iterator["Room"]:
     if not rooms:
         raise SourceFailed("No GPU with free memory is known.", "Name a card or a size: vramtui fit --gpu 24GB")
     if len(gpus) > 1:
-        sys.stderr.write(f"vramtui: the one of {len(gpus)} GPUs with the most free memory; --gpu names others\n")
+        say(f"the one of {len(gpus)} GPUs with the most free memory; --gpu names others")
     yield max(rooms, key=lambda room: room.device.total_memory)

@@ -4,13 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vramtui.cli.common.console import wrapped
-from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.options import beginning, cards, presets
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, format_bytes
@@ -18,41 +14,26 @@ from vramtui.core.base.units import GIB, MIB, format_bytes
 DEFAULT_PRESET = "llama-3.1-8b-lora"
 
 
-def help(  # noqa: A001 - the command's name
-    topic: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TOPIC]",
-            help="estimating, allocator, data, utilization …; without one, the list of topics.",
-            autocompletion=lambda incomplete: beginning(("estimating", *TOPICS))(incomplete),  # noqa: PLW0108 - TOPICS is below
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Argument(metavar="[PRESET]", help="With `estimating`: a preset's name or path.", autocompletion=presets),
-    ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The GPU to calculate for.", autocompletion=cards)] = None,
-) -> None:
+@command_of
+def help(topic: str | None = None, preset: str | None = None, gpu: str | None = None) -> None:  # noqa: A001 - its name
     """Explain how estimates are made, keys, settings and files."""
-    with exit_on_user_error():
-        lines: Iterable[str] = ()
-        if topic is None:
-            print("vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic")
-            lines = [f"vramtui help {name:<22} {what}" for name, (what, _) in TOPICS.items()]
-            lines.append("vramtui COMMAND --help             a command's options")
-        elif topic == "estimating":
-            lines = estimating(preset or DEFAULT_PRESET, gpu)
-        elif topic == "keys":
-            lines = keys(preset or "")
-        elif topic in TOPICS and preset is None:
-            lines = TOPICS[topic][1]()
-        elif topic in TOPICS:
-            raise UserError(f"`vramtui help {topic}` takes no further arguments")
-        else:
-            known = ("estimating", *TOPICS)
-            raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
-        for line in lines:
-            print(line)
+    lines: Iterable[str] = ()
+    if topic is None:
+        print("vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic")
+        lines = [f"vramtui help {name:<22} {what}" for name, (what, _) in TOPICS.items()]
+        lines.append("vramtui COMMAND --help             a command's options")
+    elif topic == "estimating":
+        lines = estimating(preset or DEFAULT_PRESET, gpu)
+    elif topic == "keys":
+        lines = keys(preset or "")
+    elif topic in TOPICS and preset is None:
+        lines = TOPICS[topic][1]()
+    elif topic in TOPICS:
+        raise UserError(f"`vramtui help {topic}` takes no further arguments")
+    else:
+        raise UserError(f"there is no help on {topic!r}{nearest(topic, NAMES)}; topics: {', '.join(NAMES)}")
+    for line in lines:
+        print(line)
 
 
 def estimating(preset: str, gpu: str | None) -> Iterator[str]:
@@ -207,3 +188,4 @@ TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "settings": ("an example of the settings file with every setting", settings),
     "files": ("where presets, settings, history and recordings are", files),
 }
+NAMES = ("estimating", *TOPICS)

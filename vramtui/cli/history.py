@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import get_args
 
 import msgspec
-import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
-from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.options import beginning, command_of
+from vramtui.cli.common.exit_codes import say
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_gib, format_percent, unit_of
@@ -58,91 +57,84 @@ NOTHING = "No finished run has both a prediction and an observation yet; there i
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN|WORDS]", help="One run by its number, or words of its command.")
-    ] = None
-    preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
-    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid contains this.")] = ""
-    host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
-    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = ""
-    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False
-    sort: Annotated[
-        str, typer.Option(help=f"Sort by {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))
-    ] = "when"
-    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
-    limit: Annotated[int, typer.Option("--limit", "--last", "-n", min=1, help="Maximum number of rows.")] = 50
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file.")
-    ] = None
-    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
-    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors over time and their distribution.")] = False
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+    run: str | None = None
+    preset: str = ""
+    gpu: str = ""
+    host: str = ""
+    since: str = ""
+    failed: bool = False
+    sort: str = "when"
+    reverse: bool = False
+    limit: int = 50
+    export: Path | None = None
+    forget: int | None = None
+    plot: bool = False
+    json: bool = False
 
 
-@command_of(HistoryOptions)
+@command_of
 def history(options: HistoryOptions) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
-    with exit_on_user_error():
-        from vramtui.cli.common.settings import run_history, still_running
+    from vramtui.cli.common.settings import run_history, still_running
 
-        database, asked = run_history(), options.run or ""
-        number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
-        if options.forget is not None:
-            try:
-                run = database.run(options.forget)
-            except UserError:  # a damaged run cannot be shown, but it can be removed
-                if not database.forget(options.forget):
-                    raise
-                sys.stdout.write(f"Run {options.forget} deleted: it was damaged\n")
-                return
-            refused = why_not_deleted(still_running([run])[0], time.time())
-            if refused:
-                raise UserError(refused)
-            database.forget(options.forget)
-            one = run.run
-            name = f"{printable(one.host)}, {printable(one.preset) or 'no preset'}, pid {one.pid}"
-            sys.stdout.write(f"Run {options.forget} deleted: {when(one.started_at)}, {name}\n")
+    database, asked = run_history(), options.run or ""
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
+    if options.forget is not None:
+        try:
+            run = database.run(options.forget)
+        except UserError:  # a damaged run cannot be shown, but it can be removed
+            if not database.forget(options.forget):
+                raise
+            sys.stdout.write(f"Run {options.forget} deleted: it was damaged\n")
             return
-        if options.export is not None:
-            if number is None:
-                raise UserError("--export takes one run: vramtui history 12 --export run.html")
-            from vramtui.records.export.files import export_run
+        refused = why_not_deleted(still_running([run])[0], time.time())
+        if refused:
+            raise UserError(refused)
+        database.forget(options.forget)
+        one = run.run
+        name = f"{printable(one.host)}, {printable(one.preset) or 'no preset'}, pid {one.pid}"
+        sys.stdout.write(f"Run {options.forget} deleted: {when(one.started_at)}, {name}\n")
+        return
+    if options.export is not None:
+        if number is None:
+            raise UserError("--export takes one run: vramtui history 12 --export run.html")
+        from vramtui.records.export.files import export_run
 
-            export_run(database.run(number), options.export)
-            return
-        if number is not None:
-            runs = list(still_running([database.run(number)]))
-        else:
-            if options.sort not in get_args(RunColumn):
-                hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
-                raise UserError(f"--sort {options.sort} is not a column{hint}")
-            wanted = RunFilter(
-                words=asked,
-                preset=options.preset,
-                gpu=options.gpu,
-                host=options.host,
-                since=_moment(options.since),
-                failed=options.failed,
-            )
-            every = filtered(still_running(database.runs(limit=ALL)), wanted)
-            runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
-        damaged = database.damaged
-        more = f"and {len(damaged) - MOST_DAMAGED} more damaged runs" if len(damaged) > MOST_DAMAGED else ""
-        for sentence in filter(None, (*damaged[:MOST_DAMAGED], more)):
-            sys.stderr.write(f"vramtui: {sentence}\n")
-        if options.json:
-            rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
-            print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
-        elif number is not None:
-            print_run(runs[0])
-        else:
-            print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
-            if options.plot and runs:
-                from vramtui.cli.common.plot import colour_wanted
+        export_run(database.run(number), options.export)
+        return
+    if number is not None:
+        runs = list(still_running([database.run(number)]))
+    else:
+        if options.sort not in get_args(RunColumn):
+            hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
+            raise UserError(f"--sort {options.sort} is not a column{hint}")
+        wanted = RunFilter(
+            words=asked,
+            preset=options.preset,
+            gpu=options.gpu,
+            host=options.host,
+            since=_moment(options.since),
+            failed=options.failed,
+        )
+        every = filtered(still_running(database.runs(limit=ALL)), wanted)
+        runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
+    damaged = database.damaged
+    more = f"and {len(damaged) - MOST_DAMAGED} more damaged runs" if len(damaged) > MOST_DAMAGED else ""
+    for sentence in filter(None, (*damaged[:MOST_DAMAGED], more)):
+        say(sentence)
+    if options.json:
+        rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
+        print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
+    elif number is not None:
+        print_run(runs[0])
+    else:
+        print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
+        if options.plot and runs:
+            from vramtui.cli.common.plot import colour_wanted
 
-                width = shutil.get_terminal_size().columns
-                drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
-                sys.stdout.write(f"\n{drawn}")
+            width = shutil.get_terminal_size().columns
+            drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
+            sys.stdout.write(f"\n{drawn}")
 
 
 def _moment(text: str) -> float | None:

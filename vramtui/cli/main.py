@@ -4,7 +4,7 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,15 +19,11 @@ from vramtui.cli.options import (
     NO_HOSTS,
     OWN_EXIT_CODES,
     VARIABLE,
-    Feed,
-    Gpus,
     HostOptions,
-    SourceOptions,
     WordedCommand,
     WordedGroup,
     command_of,
     help_screen,
-    presets,
 )
 
 # Each command, and the module in which a function or a Typer app of that name is.
@@ -44,11 +40,9 @@ COMMANDS = {
     "dry-run": "dry_run",
     "history": "history",
     "doctor": "doctor",
-    "presets": "presets.command",
+    "presets": "presets",
     "help": "help",
 }
-# A command below another that is asked for so often that it is loaded without the others.
-ALONE = {("presets", "list"): "presets.preset_list"}
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,31 +56,23 @@ class RootOptions:
     """Options of `vramtui` without a command."""
 
     context: typer.Context
-    demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
-    replay: Annotated[Path | None, typer.Option(help="Replay a recording.")] = None
+    demo: bool = False
+    replay: Path | None = None
     hosts: HostOptions = NO_HOSTS
-    feed: Feed = None
-    interval: Annotated[
-        float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
-    ] = None
-    preset: Annotated[
-        str | None, typer.Option(help="The preset to show first: a name or a path.", autocompletion=presets)
-    ] = None
-    no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False
-    view_only: Annotated[
-        bool, typer.Option("--view-only", help="Only look: no signals, dry runs, editor or files.")
-    ] = False
-    monitor: Annotated[
-        bool, typer.Option("--monitor", help="Only what is observed: no presets or predictions (M switches).")
-    ] = False
-    only: Gpus = None
-    once: Annotated[bool, typer.Option("--once", help="Print the processes now, as vramtui ps does.")] = False
+    feed: str | None = None
+    interval: float | None = None
+    preset: str | None = None
+    no_signals: bool = False
+    view_only: bool = False
+    monitor: bool = False
+    only: str | None = None
+    once: bool = False
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False
 
 
-@command_of(RootOptions)
+@command_of
 def _root(options: RootOptions) -> None:
     """Start here:
 
@@ -100,17 +86,15 @@ def _root(options: RootOptions) -> None:
     """
     if options.context.invoked_subcommand is not None:
         _refuse_options(options.context, options.context.invoked_subcommand)
-        return
-    if options.once:
-        from vramtui.cli.ps import PsOptions, show_processes
+    elif options.once:
+        from vramtui.cli.ps import ps
 
-        source = SourceOptions(demo=options.demo, replay=options.replay, hosts=options.hosts)
-        show_processes(PsOptions(source=source, feed=options.feed, gpu=options.only))
-        return
-    from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
+        ps(demo=options.demo, replay=options.replay, **vars(options.hosts), feed=options.feed, gpu=options.only)
+    else:
+        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
 
-    others = {name: getattr(options, name) for name in DashboardOptions.__struct_fields__ if name != "remote"}
-    open_dashboard(DashboardOptions(remote=options.hosts.elsewhere, **others))
+        others = {name: getattr(options, name) for name in DashboardOptions.__struct_fields__ if name != "remote"}
+        open_dashboard(DashboardOptions(remote=options.hosts.elsewhere, **others))
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -129,7 +113,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
         fail(BAD_INPUT, f"{name} is an option of the dashboard; vramtui {command} does not have it")
 
 
-def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = COMMANDS) -> typer.Typer:
+def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
         name="vramtui",
@@ -140,7 +124,7 @@ def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = C
     )
     app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
     for name in names:
-        command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name.replace("-", "_"))
+        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=EXIT_CODES)
         else:
@@ -161,8 +145,7 @@ def run() -> None:
             print(help_screen())
             return
         words = sys.argv[1:] if asked is None else asked
-        homes = {**COMMANDS, words[0]: ALONE[words[0], words[1]]} if tuple(words[:2]) in ALONE else COMMANDS
-        asked_program = program(_needed(words), homes)
+        asked_program = program(_needed(words))
         gc.freeze()
         gc.enable()  # which whoever starts the program leaves off while it is loaded
         asked_program(prog_name="vramtui")

@@ -4,12 +4,10 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.options import cards, presets
+from vramtui.cli.common.exit_codes import say
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 
@@ -25,45 +23,28 @@ if TYPE_CHECKING:
 PIECE = 1 << 20  # bytes that are read at once
 
 
-def oom(
-    log: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[LOG|MESSAGE|SNAPSHOT]",
-            help="A log file, the message itself, or a PyTorch memory snapshot (.pickle); - or nothing for standard "
-            "input.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="The job's preset, to name a change that would have fitted.", autocompletion=presets),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="The GPU, if the message does not state its memory.", autocompletion=cards)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
+@command_of
+def oom(log: str | None = None, preset: str | None = None, gpu: str | None = None, *, json: bool = False) -> None:
     """Explain an out-of-memory message: not enough memory, fragmentation, another process, or host memory.
 
     Reads logs of PyTorch, vLLM, SGLang, TGI, llama.cpp, Ollama, ComfyUI, TensorRT-LLM, JAX, TensorFlow, CuPy, Rust
     programs, CUDA's libraries, the kernel, Slurm and containers. Of a memory snapshot
     (`torch.cuda.memory._dump_snapshot`) it shows what held memory when the request failed.
     """
-    with exit_on_user_error():
-        from vramtui.cli.common.console import print_wrapped, text_width
-        from vramtui.core.observation.oom.read import read_oom
-        from vramtui.records.memory_snapshot import is_snapshot
+    from vramtui.cli.common.console import print_wrapped, text_width
+    from vramtui.core.observation.oom.read import read_oom
+    from vramtui.records.memory_snapshot import is_snapshot
 
-        if log is not None and is_snapshot(Path(log)):
-            _explain_snapshot(Path(log), json=json)
-            return
-        report = read_oom(_text(log))
-        preset_file, plan, remark = _planned(report, preset, gpu)
-        if json:
-            _print_json(report, plan)
-            return
-        for line in (*_lines(report), *_fitting(report, preset_file, plan), *filter(None, (remark,))):
-            print_wrapped(line, text_width())
+    if log is not None and is_snapshot(Path(log)):
+        _explain_snapshot(Path(log), json=json)
+        return
+    report = read_oom(_text(log))
+    preset_file, plan, remark = _planned(report, preset, gpu)
+    if json:
+        _print_json(report, plan)
+        return
+    for line in (*_lines(report), *_fitting(report, preset_file, plan), *filter(None, (remark,))):
+        print_wrapped(line, text_width())
 
 
 def _explain_snapshot(path: Path, *, json: bool) -> None:
@@ -106,7 +87,7 @@ def _text(log: str | None) -> str:
     """Read the log of that name, the message itself if no file has that name, or standard input."""
     if log is None or log == "-":
         if sys.stdin.isatty():
-            sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
+            say("paste the message, then press Ctrl-D")
         return _start_and_end(sys.stdin.buffer)
     try:
         with Path(log).open("rb") as file:

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
-import typer
 
 from vramtui.cli.common.console import print_document, print_table, print_wrapped, table_width
-from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
-from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source, say_overdue, session_of, with_gpus
-from vramtui.cli.options import THIS_MACHINE, Feed, Gpus, Json, SourceOptions, command_of, sort_keys
+from vramtui.cli.common.exit_codes import NO_SOURCE, say
+from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source, session_of, snapshots_of, with_gpus
+from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of
 from vramtui.core.base.errors import SourceFailed, UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
@@ -69,23 +68,19 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class PsOptions:
-    json: Json = False
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every interval until Ctrl-C.")] = False
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
+    json: bool = False
+    watch: bool = False
+    interval: float = 1.0
     source: SourceOptions = THIS_MACHINE
-    feed: Feed = None
-    gpu: Gpus = None
-    user: Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="Only this user's processes.")] = None
-    sort: Annotated[
-        str, typer.Option(help="Sort by a column: now (memory), peak, user, time …", autocompletion=sort_keys)
-    ] = ""
-    top: Annotated[int | None, typer.Option("--top", "-n", min=1, help="Only the N largest (first by --sort).")] = None
-    filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
-    by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
-    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
-    traffic: Annotated[
-        bool, typer.Option("--traffic", help="Also measure PCIe traffic; takes some hundredths of a second.")
-    ] = False
+    feed: str | None = None
+    gpu: str | None = None
+    user: str | None = None
+    sort: str = ""
+    top: int | None = None
+    filter: str = ""
+    by: By | None = None
+    csv: bool = False
+    traffic: bool = False
 
 
 class Selection(NamedTuple):
@@ -104,60 +99,46 @@ class Selection(NamedTuple):
     by: By | None = None
 
 
-@command_of(PsOptions)
+@command_of
 def ps(options: PsOptions) -> None:
     """Processes on the GPUs with their memory now, at its peak, and as predicted.
 
     Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --gpu 0,1 --user anna --csv
     """
-    show_processes(options)
+    words = " ".join(filter(None, (options.filter, f"user:{options.user}" if options.user else "")))
+    if options.json and (options.sort or options.top or words or options.by or options.csv):
+        raise UserError(
+            "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
+        )
+    if options.traffic and options.csv:
+        raise UserError("--traffic is for the table and --json; --csv has only processes")
+    sort = options.sort.lower()
+    sort = "now" if sort in MEMORY or (options.top and not sort) else sort
+    selection = Selection(sort, options.top, words, options.by)
+    if selection != Selection():
+        from vramtui.app.state.rows import SORT_KEYS, doubt
 
-
-def show_processes(options: PsOptions) -> None:
-    """Print the processes, once or again and again."""
-    with exit_on_user_error():
-        words = " ".join(filter(None, (options.filter, f"user:{options.user}" if options.user else "")))
-        if options.json and (options.sort or options.top or words or options.by or options.csv):
-            raise UserError(
-                "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
-            )
-        if options.traffic and options.csv:
-            raise UserError("--traffic is for the table and --json; --csv has only processes")
-        sort = options.sort.lower()
-        sort = "now" if sort in MEMORY or (options.top and not sort) else sort
-        selection = Selection(sort, options.top, words, options.by)
-        if selection != Selection():
-            _check(selection)
-        source = options.source
-        other = source.demo or source.replay or options.feed
-        hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
-        if options.traffic and hosts:
-            raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
-        if len(hosts) > 1:
-            _show_hosts({name: with_gpus(one, options.gpu) for name, one in hosts.items()}, selection, options)
-            return
-        here = hosts.popitem()[1] if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
-        opened = with_gpus(here, options.gpu)
-        if options.traffic:
-            opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
-        _show(opened, selection, options)
-
-
-def _show(opened: OpenedSource, selection: Selection, options: PsOptions) -> None:
-    from vramtui.monitor.poller import ReadQueue
-
+        if sort and sort not in SORT_KEYS:
+            near = nearest(sort, SORT_KEYS)
+            raise UserError(f"there is no column {sort!r}{near}; --sort takes {', '.join(SORT_KEYS)}")
+        if why := doubt(words):
+            raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
+    source = options.source
+    hosts = open_hosts(source.hosts.elsewhere, options.interval, source.demo or source.replay or options.feed)
+    if options.traffic and hosts:
+        raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
+    if len(hosts) > 1:
+        _show_hosts({name: with_gpus(one, options.gpu) for name, one in hosts.items()}, selection, options)
+        return
+    here = hosts.popitem()[1] if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
+    opened = with_gpus(here, options.gpu)
+    if options.traffic:
+        opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
     if opened.banner:
-        sys.stderr.write(f"vramtui: {opened.banner}\n")
-    derived = None
-    if opened.is_real:
-        from vramtui.monitor.derived_presets import DerivedPresets
-
-        derived = DerivedPresets(wait=not options.watch)
-    session = session_of(opened, derived=derived)
-    with closing(ReadQueue(opened.source, options.interval)) as reads:
-        while True:
-            session.ingest(reads.sample(lambda: say_overdue(opened.source)))
-            _print({"": session.snapshot()}, selection, options)
+        say(opened.banner)
+    with closing(snapshots_of(opened, options.interval, wait=not options.watch)) as snapshots:
+        for snapshot in snapshots:
+            _print({"": snapshot}, selection, options)
             if not options.watch:
                 return
 
@@ -234,9 +215,17 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
         out = io.StringIO()
         lines: list[tuple[Cell, ...]] = []
         for name, snapshot in seen.items():
-            heading, *rows = _csv_rows(snapshot, selection)
+            groups = _picked(snapshot, selection)
+            cells: list[tuple[Cell, ...]] = [] if selection.by is None else [*map(_group_of, groups)]
+            for row in (one for (one,) in groups) if selection.by is None else ():
+                process = row.process
+                if process is not None:
+                    sizes = (row.now, row.peak, row.predicted, row.fraction)
+                    who = (row.gpu.index, process.pid, process.type, process.user)
+                    cells.append((*who, *sizes, process.command_or_name, process.job, row.gpu.uuid))
+            heading = CSV_COLUMNS if selection.by is None else GROUP_CSV_COLUMNS
             lines += [] if lines else [("host", *heading) if name else heading]
-            lines += [(name, *row) if name else row for row in rows]
+            lines += [(name, *line) if name else line for line in cells]
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows(["" if cell is None else safe_cell(cell) for cell in line] for line in lines)
         sys.stdout.write(out.getvalue())
@@ -253,14 +242,27 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
             if selection == Selection():
                 print_tables(snapshot)
             else:
-                _print_picked(snapshot, selection)
+                groups = _picked(snapshot, selection)
+                holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
+                rows = [row for members in groups for row in members]
+                if selection.by is None:
+                    names = instance_names(snapshot.sample.gpus)
+                    legend = print_rows([process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows])
+                else:
+                    legend = GROUP_LEGEND
+                    texts = [
+                        (format_gib(now), format_gib(predicted), str(count), gpus, printable(user or UNKNOWN), command)
+                        for now, predicted, count, gpus, user, command in map(_group_of, groups)
+                    ]
+                    print_table(GROUP_HEADINGS, texts, right=GROUP_NUMBERS)
+                _print_below(snapshot, [holdings[row.id] for row in rows], legend)
             if options.traffic:
                 print_traffic(snapshot.sample.gpus)
             print_problems(snapshot, name)
     sys.stdout.flush()
     for name, one in answers.items():
         if isinstance(one, SourceFailed):
-            sys.stderr.write(f"vramtui: {why_not(name, one)}\n")
+            say(why_not(name, one))
 
 
 def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
@@ -272,18 +274,6 @@ def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, A
         for answer in answers.values()
     )
     return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, documents, strict=True)]}
-
-
-def _check(selection: Selection) -> None:
-    """Refuse a column that does not exist, or a filter without a meaning."""
-    from vramtui.app.state.rows import SORT_KEYS, doubt
-
-    if selection.sort and selection.sort not in SORT_KEYS:
-        near = nearest(selection.sort, SORT_KEYS)
-        raise UserError(f"there is no column {selection.sort!r}{near}; --sort takes {', '.join(SORT_KEYS)}")
-    why = doubt(selection.words)
-    if why:
-        raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
 
 
 def _picked(snapshot: Snapshot, selection: Selection) -> "list[list[ProcessRow]]":
@@ -317,37 +307,6 @@ def _picked(snapshot: Snapshot, selection: Selection) -> "list[list[ProcessRow]]
     if selection.by is None:
         return [[row] for row in rows[: selection.top]]
     return [members for _, members in groups_of(rows, selection.by, largest_first=True)][: selection.top]
-
-
-def _print_picked(snapshot: Snapshot, selection: Selection) -> None:
-    groups = _picked(snapshot, selection)
-    holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
-    rows = [row for members in groups for row in members]
-    if selection.by is None:
-        names = instance_names(snapshot.sample.gpus)
-        legend = print_rows([process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows])
-    else:
-        cells, legend = [], GROUP_LEGEND
-        for memory, predicted, count, gpus, user, command in map(_group_of, groups):
-            sizes = format_gib(memory), format_gib(predicted)
-            cells.append((*sizes, str(count), gpus, printable(user or UNKNOWN), command))
-        print_table(GROUP_HEADINGS, cells, right=GROUP_NUMBERS)
-    _print_below(snapshot, [holdings[row.id] for row in rows], legend)
-
-
-def _csv_rows(snapshot: Snapshot, selection: Selection) -> "list[tuple[Cell, ...]]":
-    """A heading, and the processes or what they add up to; an unknown value is None."""
-    groups = _picked(snapshot, selection)
-    if selection.by is not None:
-        return [GROUP_CSV_COLUMNS, *map(_group_of, groups)]
-    lines: list[tuple[Cell, ...]] = [CSV_COLUMNS]
-    for (row,) in groups:
-        process = row.process
-        if process is not None:
-            sizes = (row.now, row.peak, row.predicted, row.fraction)
-            who = (row.gpu.index, process.pid, process.type, process.user)
-            lines.append((*who, *sizes, process.command_or_name, process.job, row.gpu.uuid))
-    return lines
 
 
 def _group_of(members: "Sequence[ProcessRow]") -> tuple[int | None, int | None, int, str, str | None, str]:
@@ -427,7 +386,7 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
     sys.stdout.flush()
     for problem in snapshot.sample.problems:
         where = ": ".join(filter(None, (host, problem.where)))
-        sys.stderr.write(printable(f"vramtui: {where}: {problem.message} {problem.hint}") + "\n")
+        say(f"{where}: {problem.message} {problem.hint}")
 
 
 def _foot(gpus: Sequence[Gpu], host: Host) -> str:

@@ -7,16 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, on_end_signals, require_open_files, say, show_progress
 from vramtui.cli.common.open_source import OpenedSource, ProbeClient, open_hosts, open_source
 from vramtui.cli.common.settings import versions
-from vramtui.cli.options import NO_HOSTS, Demo, Feed, HostOptions, command_of
+from vramtui.cli.options import NO_HOSTS, HostOptions, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher
@@ -34,32 +31,17 @@ END_LIMIT = 5.0  # seconds in which a recording is ended
 OVERDUE = "the driver does not answer; still waiting"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordOptions:
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE|-",
-            help="Output file, compressed if its name ends in .gz; - is standard output, for a program that reads it.",
-        ),
-    ]
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
-    duration: Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")] = None
-    close: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|none|PID,…",
-            help="Processes to sample ten times a second, for short peaks: jobs with a preset or a probe (auto), "
-            "none, or the given pids.",
-        ),
-    ] = "auto"
-    demo: Demo = False
-    hosts: HostOptions = NO_HOSTS
-    feed: Feed = None
-
-
-@command_of(RecordOptions)
-def record(options: RecordOptions) -> None:
+@command_of
+def record(
+    file: Path,
+    interval: float = 1.0,
+    duration: float | None = None,
+    close: str = "auto",
+    *,
+    demo: bool = False,
+    hosts: HostOptions = NO_HOSTS,
+    feed: str | None = None,
+) -> None:
     """Record the GPUs to a file until Ctrl-C; play it with `vramtui --replay FILE`.
 
     The recording includes reports of probes, predictions of presets and the peak of every process.
@@ -67,36 +49,35 @@ def record(options: RecordOptions) -> None:
     With - it goes to standard output until the reader closes the pipe: `ssh gpu01 vramtui record - | vramtui --feed -`.
     A slow reader misses samples but no peaks.
     """
-    with exit_on_user_error():
-        require_open_files(RECORDER_ROOM)
-        targets = fast_targets(options.close)
-        streams = options.file == STANDARD_OUTPUT
-        if streams and (sys.stdout is None or sys.stdout.isatty()):
-            raise UserError("record - is for a program that reads it, and this is a terminal; see `vramtui ps --watch`")
-        duration = float("inf") if options.duration is None else options.duration
-        hosts = open_hosts(options.hosts.elsewhere, options.interval, options.demo or options.feed)
-        if len(hosts) > 1 and streams:
-            raise UserError("record - takes one host")
-        if len(hosts) > 1:
-            _record_hosts(hosts, options.file, options.interval, duration)
-            return
-        opened = hosts.popitem()[1] if hosts else open_source(demo=options.demo, feed=options.feed)
-        recording = _Recording(opened, options.interval, targets, None if streams else options.file)
-        with closing(recording.reads), closing(recording.probes):
-            if streams:
+    require_open_files(RECORDER_ROOM)
+    targets = fast_targets(close)
+    streams = file == STANDARD_OUTPUT
+    if streams and (sys.stdout is None or sys.stdout.isatty()):
+        raise UserError("record - is for a program that reads it, and this is a terminal; see `vramtui ps --watch`")
+    lasting = float("inf") if duration is None else duration
+    opened_hosts = open_hosts(hosts.elsewhere, interval, demo or feed)
+    if len(opened_hosts) > 1 and streams:
+        raise UserError("record - takes one host")
+    if len(opened_hosts) > 1:
+        _record_hosts(opened_hosts, file, interval, lasting)
+        return
+    opened = opened_hosts.popitem()[1] if opened_hosts else open_source(demo=demo, feed=feed)
+    recording = _Recording(opened, interval, targets, None if streams else file)
+    with closing(recording.reads), closing(recording.probes):
+        if streams:
 
-                def end() -> None:
-                    # A full pipe would block a gentler end; readers ignore a line that is cut off.
-                    recording.probes.vanish()
-                    os._exit(0)
+            def end() -> None:
+                # A full pipe would block a gentler end; readers ignore a line that is cut off.
+                recording.probes.vanish()
+                os._exit(0)
 
-                on_end_signals(end)
-            first = recording.reads.sample(lambda: recording.trouble(OVERDUE))
-            if not streams:
-                on_end_signals(recording.end)  # so that the last line is whole
-            recording.record(first, time.monotonic() + duration)
+            on_end_signals(end)
+        first = recording.reads.sample(lambda: recording.trouble(OVERDUE))
         if not streams:
-            sys.stderr.write(f"{recording.summary()}: vramtui --replay {options.file}\n")
+            on_end_signals(recording.end)  # so that the last line is whole
+        recording.record(first, time.monotonic() + lasting)
+    if not streams:
+        sys.stderr.write(f"{recording.summary()}: vramtui --replay {file}\n")
 
 
 def fast_targets(choice: str) -> FastTargets:
@@ -245,13 +226,13 @@ class _Recording(threading.Thread):
         opened = self._opened
         sampler = fast_sampler_for(opened.source, self._targets)
         if isinstance(self._targets, frozenset) and sampler is None:
-            sys.stderr.write(f"vramtui: no fast sampling: {opened.source.name} cannot sample single processes\n")
+            say(f"no fast sampling: {opened.source.name} cannot sample single processes")
         session = MonitorSession(jobs=opened.jobs or self.probes.jobs, sampler=sampler)
         session.recorded_peaks = opened.peaks
         if opened.jobs is None:
             self.probes.listen()
         if self.probes.problem:
-            sys.stderr.write(f"vramtui: recording without probes: {self.probes.problem}\n")
+            say(f"recording without probes: {self.probes.problem}")
         return session
 
     def _took(self) -> None:
@@ -260,12 +241,11 @@ class _Recording(threading.Thread):
             self.problem = ""
             self._say(f"vramtui: {self._host or 'driver'} is answering again\n")
         if self._live:
-            sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C stops")
-            sys.stderr.flush()
+            show_progress(f"● {self.summary()}   Ctrl-C stops")
 
     def _clear(self) -> None:
         if self._live:
-            sys.stderr.write("\r\x1b[K")
+            show_progress()
 
     def _say(self, text: str) -> None:
         self._clear()

@@ -39,24 +39,31 @@ class ErrorForm:
 
     is_json = False
 
-    @classmethod
-    def end(cls) -> None:
-        """End a command: what is printed from here on is for a person."""
-        cls.is_json = False
-
 
 def fail(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
-    text = "\n".join(map(printable, sentence.split("\n")))  # it may quote a file
-    as_json = ErrorForm.is_json
-    ErrorForm.end()
-    if as_json:
+    if ErrorForm.is_json:
         import msgspec
 
+        text = "\n".join(map(printable, sentence.split("\n")))
         sys.stderr.write(msgspec.json.encode({"schema": 1, "error": text, "exit": code}).decode() + "\n")
     else:
-        sys.stderr.write(for_terminal(f"vramtui: {text}") + "\n")
+        say(sentence)
     raise SystemExit(code)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence, which may quote what others wrote, on standard error."""
+    lines = map(printable, f"vramtui: {sentence}".split("\n"))
+    sys.stderr.write(for_terminal("\n".join(lines)) + "\n")
+    sys.stderr.flush()
+
+
+def show_progress(text: str = "") -> None:
+    """Write over the current line of standard error if that is a terminal; without a text, clear it."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
 
 
 def for_terminal(text: str) -> str:
@@ -68,20 +75,17 @@ def for_terminal(text: str) -> str:
     except (OSError, ValueError, AttributeError):
         return text
     # A terminal that says no width, as a serial line's, breaks lines itself; so does one too narrow for words.
-    return text if width < NARROWEST else "\n".join(_broken(line, width) for line in text.split("\n"))
-
-
-def _broken(line: str, width: int) -> str:
-    if len(line) <= width:
-        return line
-    indent = line[: len(line) - len(line.lstrip())]
-    lines = [indent]
-    for word in _WORD.findall(line):
-        room = width - len(lines[-1])
-        if lines[-1].strip() and len(word) + 1 > room:
-            lines.append(f"{indent}  {word}")
-        else:
-            lines[-1] += f" {word}" if lines[-1].strip() else word
+    if width < NARROWEST:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        lines.append(indent if len(line) > width else line)
+        for word in _WORD.findall(line) if len(line) > width else ():
+            if lines[-1].strip() and len(lines[-1]) + len(word) + 1 > width:
+                lines.append(f"{indent}  {word}")
+            else:
+                lines[-1] += f" {word}" if lines[-1].strip() else word
     return "\n".join(lines)
 
 
@@ -96,7 +100,7 @@ def exit_by(fits: "Iterable[Fit]") -> None:
         raise SystemExit(NO)
     for fit in verdicts:
         if fit.verdict == "tight":
-            sys.stderr.write(for_terminal(f"vramtui: tight: {fit.sentence}") + "\n")
+            say(f"tight: {fit.sentence}")
 
 
 def require_open_files(least: int = ROOM) -> None:

@@ -5,13 +5,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from vramtui.cli.common.exit_codes import say, show_progress
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample, ScreenSource, Source, answerer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
+    from vramtui.core.observation.snapshot import Snapshot
     from vramtui.monitor.jobs import EarlierSamples
     from vramtui.monitor.session import MonitorSession, ProcessMatcher, RecordedPeaks
     from vramtui.records.recording.decoder import LiveRecording, Recording
@@ -137,14 +139,21 @@ def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **
     return session
 
 
-def say_overdue(source: Source) -> None:
-    """Say that a read takes longer than it should; it is waited for all the same."""
-    say_waiting(answerer(source))
+def snapshots_of(opened: OpenedSource, interval: float = 1.0, *, wait: bool = True) -> "Generator[Snapshot]":
+    """A snapshot at each sample; on this machine the first may `wait` for presets that follow from command lines."""
+    from vramtui.monitor.derived_presets import DerivedPresets
+    from vramtui.monitor.poller import ReadQueue
+
+    session = session_of(opened, derived=DerivedPresets(wait=wait) if opened.is_real else None)
+    with contextlib.closing(ReadQueue(opened.source, interval)) as reads:
+        while True:
+            session.ingest(reads.sample(lambda: say_waiting(answerer(opened.source))))
+            yield session.snapshot()
 
 
 def say_waiting(name: str) -> None:
     """Say on standard error whose answer is overdue."""
-    sys.stderr.write(f"vramtui: {printable(name)} does not answer; still waiting\n")
+    say(f"{name} does not answer; still waiting")
 
 
 def _demo() -> OpenedSource:
@@ -202,16 +211,14 @@ class ReadingProgress:
 
     def __call__(self, fraction: float) -> None:
         """So much is read, from 0 to 1."""
-        if time.monotonic() >= self._next and sys.stderr.isatty():
+        if time.monotonic() >= self._next:
             self._next = time.monotonic() + BETWEEN
             self._is_reported = True
-            sys.stderr.write(f"\r\x1b[Kreading {self._name}: {fraction:.0%}")
-            sys.stderr.flush()
+            show_progress(f"reading {self._name}: {fraction:.0%}")
 
     def clear(self) -> None:
         if self._is_reported:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            show_progress()
 
 
 PAST, RECENT = 900, 120  # seconds before the demo was opened that are known, and that are known by the second

@@ -10,12 +10,10 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
-from vramtui.cli.options import command_of, presets
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, fail, require_open_files, say
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.models.named_files import exists, path_named
@@ -34,50 +32,37 @@ WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
-    preset: Annotated[
-        str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
-    ] = None
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
-    when_fits: Annotated[
-        bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run only on that one.")
-    ] = False
-    needs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="With --when-fits: memory needed on each GPU, like 38GiB; by default from its preset or command.",
-        ),
-    ] = None
-    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: number of GPUs.")] = None
-    predict: Annotated[
-        bool, typer.Option("--predict", help="Predict the job by a dry run of its command, made while it starts.")
-    ] = False
+    command: list[str]
+    preset: str | None = None
+    record: Path | None = None
+    interval: float = 1.0
+    when_fits: bool = False
+    needs: str | None = None
+    gpus: int | None = None
+    predict: bool = False
 
 
-@command_of(RunOptions)
+@command_of
 def run(options: RunOptions) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
     The job keeps its terminal, signals and exit code. The report comes at its end, on standard error.
     """
     _tolerate_errors()
-    with exit_on_user_error():
-        from vramtui.cli.estimate import changed_preset
+    from vramtui.cli.estimate import changed_preset
 
-        preset_file = None if options.preset is None else changed_preset(options.preset, [])
-        dry = _dry_run(options) if options.predict else None
-        placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
-        if dry is not None:
-            placed[PRESET] = str(dry.path)
-        if options.when_fits:
-            placed |= _placed(options, preset_file, dry)
-        elif options.needs is not None or options.gpus is not None:
-            raise UserError("--needs and --gpus go with --when-fits")
-        finished, watch = _run(options, preset_file, dry, placed)
-        _report(finished, watch)
-        raise SystemExit(finished.code)
+    preset_file = None if options.preset is None else changed_preset(options.preset, [])
+    dry = _dry_run(options) if options.predict else None
+    placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
+    if dry is not None:
+        placed[PRESET] = str(dry.path)
+    if options.when_fits:
+        placed |= _placed(options, preset_file, dry)
+    elif options.needs is not None or options.gpus is not None:
+        raise UserError("--needs and --gpus go with --when-fits")
+    finished, watch = _run(options, preset_file, dry, placed)
+    _report(finished, watch)
+    raise SystemExit(finished.code)
 
 
 class _Unfailing(io.FileIO):
@@ -173,7 +158,6 @@ def resolved_preset(preset: str) -> str:
 
 def placed_by(command: list[str]) -> "PresetFile | None":
     """The preset by the model and the flags in the command, which is shown; None if it names none."""
-    from vramtui.cli.run.placement import say_waiting
     from vramtui.core.estimate.assumptions import values_of
     from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 
@@ -182,9 +166,7 @@ def placed_by(command: list[str]) -> "PresetFile | None":
     if preset_file is not None:
         read = "".join(f", {known.words}" for known in preset_file.known)
         assumed = f"; {', '.join(values_of(preset_file))} assumed" if preset_file.assumed else ""
-        say_waiting(
-            f"what it needs is derived from {preset_file.derived}{read}{assumed}; --needs or --preset says it surely"
-        )
+        say(f"what it needs is derived from {preset_file.derived}{read}{assumed}; --needs or --preset says it surely")
     return preset_file
 
 
@@ -203,7 +185,7 @@ def _dry_run(options: RunOptions) -> "RunPrediction | None":
     except UserError as error:
         if options.when_fits and options.needs is None:
             raise
-        sys.stderr.write(f"vramtui: {NOT_PREDICTED.format(error)}\n")
+        say(NOT_PREDICTED.format(error))
         return None
 
 
@@ -224,9 +206,9 @@ def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPredictio
         known = preset if options.needs or preset is not None else placed_by(options.command)
         need = placement.need_of(options.needs, known, options.gpus)  # before a GPU is looked for
         source = open_source().source
-    sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
+    sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=say)
     for gpu, fit in chosen:
-        placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
+        say(f"on GPU {gpu.index}: {fit.sentence}")
     return placement.placing([gpu for gpu, _ in chosen], sample.gpus)
 
 
@@ -279,6 +261,6 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
                 sys.stderr.write("dry run {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
             history.keep(run)
     except UserError as error:
-        sys.stderr.write(f"vramtui: {error}\n")
+        say(str(error))
     except Exception as error:  # noqa: BLE001 - as the docstring says
-        sys.stderr.write(f"vramtui: the report cannot be made: {error}\n")
+        say(f"the report cannot be made: {error}")

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.cli.common.exit_codes import for_terminal
+from vramtui.cli.common.exit_codes import say
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, format_bytes
@@ -88,7 +87,7 @@ def open_listener(mark: str) -> "ProbeListener | None":
     try:
         return ProbeListener(f"run-{mark}", run=mark)
     except SourceFailed as error:
-        sys.stderr.write(f"vramtui: the job runs without a probe. {error.message} {error.hint}\n")
+        say(f"the job runs without a probe. {error.message} {error.hint}")
         return None
 
 
@@ -251,9 +250,3 @@ def wait_for_room(
                 say("; ".join(words))
         first = False
         sleep(EVERY)
-
-
-def say_waiting(sentence: str) -> None:
-    """Print `sentence` on standard error."""
-    sys.stderr.write(for_terminal(f"vramtui: {printable(sentence)}") + "\n")
-    sys.stderr.flush()

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramtui.cli.common.exit_codes import say
 from vramtui.cli.common.settings import cache_dir
-from vramtui.cli.run.placement import open_listener, say_waiting, usable
+from vramtui.cli.run.placement import open_listener, usable
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.devices import Device
@@ -77,9 +78,9 @@ class RunPrediction:
         gpu = first_usable(source.read())
         if gpu is None:
             raise UserError(NO_CARD)
-        say_waiting(f"dry run on {gpu.name}: what it needs there is what it waits for")
+        say(f"dry run on {gpu.name}: what it needs there is what it waits for")
         needs = self.dry_run(device_of(gpu)).result.fit.needs  # of all its processes at once
-        say_waiting(f"it needs {format_bytes(needs)} by its dry run")
+        say(f"it needs {format_bytes(needs)} by its dry run")
         return needs
 
     def hand_on(self) -> None:
@@ -103,7 +104,7 @@ class RunPrediction:
         """Wait after the job's end for a dry run that is nearly done, for so long and until Ctrl-C."""
         if self._thread is None or not self._thread.is_alive():
             return
-        say_waiting(f"the job has ended; its dry run has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
+        say(f"the job has ended; its dry run has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
         until = time.monotonic() + AT_END
         while self._thread.is_alive() and time.monotonic() < until and not self._cancel.is_set():
             # `run` holds these back, so that none is lost to the job.
@@ -125,23 +126,23 @@ class RunPrediction:
             self._cancel.wait(LOOK_EVERY)
         gpu = None if watch is None or watch.last is None else first_usable(watch.last)
         if gpu is None:
-            say_waiting(NOT_PREDICTED.format(NO_CARD))
+            say(NOT_PREDICTED.format(NO_CARD))
             return
         try:
             estimate = self.dry_run(device_of(gpu)).finished().estimate
         except CancelledError:
-            say_waiting("the job ended, and its dry run with it")
+            say("the job ended, and its dry run with it")
         except (UserError, OSError) as error:
             if not self._cancel.is_set():
-                say_waiting(NOT_PREDICTED.format(error))
+                say(NOT_PREDICTED.format(error))
         except Exception as error:  # noqa: BLE001 - the job is what counts
-            say_waiting(NOT_PREDICTED.format(f"{type(error).__name__}: {error}"))
+            say(NOT_PREDICTED.format(f"{type(error).__name__}: {error}"))
         else:
             self.hand_on()
             sample = None if watch is None else watch.last
             took = format_duration(time.monotonic() - began)
             pids = frozenset(() if listener is None else (job.pid for job in listener.jobs()))
-            say_waiting(f"dry run in {took}: {verdict_of(estimate, gpu, sample, pids)}")
+            say(f"dry run in {took}: {verdict_of(estimate, gpu, sample, pids)}")
 
 
 def first_usable(sample: Sample) -> Gpu | None:

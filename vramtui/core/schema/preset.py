@@ -108,6 +108,10 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     derived: str = ""
     settings: tuple[str, ...] = ()
 
+    def changed(self, **changes: Any) -> "PresetFile":  # noqa: ANN401 - any field of a preset
+        """Return it with other fields of its preset."""
+        return structs.replace(self, preset=structs.replace(self.preset, **changes))
+
     def as_run_under(self, runtime: Runtime) -> "PresetFile":
         """Return the preset with what a process's runtime adds; itself if that is nothing new."""
         run, shared = self.preset.run, self._over(*runtime.ranks) if runtime.ranks is not None else self

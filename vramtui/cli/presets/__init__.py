@@ -1,1 +1,0 @@
-"""`vramtui presets`."""
