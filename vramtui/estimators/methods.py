@@ -56,37 +56,27 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         CannotStartError: the card cannot run it.
     """
     check_card(workload, device)
-    if method is None:
-        method = "usual"
     if isinstance(workload.model, TorchModel):
         file = printable(workload.model.file)
         raise UserError(f"model.kind = 'torch' is code, not a model: vramtui dry-run --gpu GPU {file}")
+    named: dict[str | None, Estimator] = {None: DEFAULT, "usual": DEFAULT, "analytic": ANALYTIC}
     if method == "simulated":
         from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
 
-        return [SIMULATED.estimate(workload, device)]
-    named: dict[str, Estimator] = {"usual": DEFAULT, "analytic": ANALYTIC}
-    estimator = named.get(method)
-    if estimator is not None:
-        return [estimator.estimate(workload, device)]
-    if method == "all":
-        return _all(workload, device)
+        named[method] = SIMULATED
+    if method in named:
+        return [named[method].estimate(workload, device)]
     from vramtui.estimators.rules import RULES, estimate_rules  # noqa: PLC0415 - formulas that few answers need
 
-    if method == "rules":
-        return estimate_rules(workload, device)
-    if method.startswith("rules:"):
-        return estimate_rules(workload, device, method.removeprefix("rules:"))
-    known = (*METHODS, *(f"rules:{rule}" for rule in RULES))
-    raise UserError(f"--method {method} is not known{nearest(method, known)}; it is one of: {', '.join(METHODS)}")
-
-
-def _all(workload: Workload, device: Device) -> list[Estimate]:
-    """Estimate by default, and by every rule that covers the workload."""
-    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - formulas that few answers need
-
+    assert method is not None
+    kind, one, rule = method.partition(":")
+    if kind == "rules":
+        return estimate_rules(workload, device, rule if one else None)
+    if method != "all":
+        known = (*METHODS, *(f"rules:{rule}" for rule in RULES))
+        raise UserError(f"--method {method} is not known{nearest(method, known)}; it is one of: {', '.join(METHODS)}")
     usual = DEFAULT.estimate(workload, device)
     try:
         return [usual, *estimate_rules(workload, device)]
-    except UserError:
+    except UserError:  # no rule covers the workload
         return [usual]

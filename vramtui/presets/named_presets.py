@@ -125,8 +125,11 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
 
         kind = spelling.type.lower()
         settings = ["run.kind=serve", "run.engine=llama.cpp"]
-        # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.
-        kind = "mxfp4_moe" if kind == "mxfp4" and spelling.program != "Ollama" else kind
+        # llama-quantize keeps all but the experts in q8_0; Ollama's own files, and F16 of gpt-oss, keep it in 16 bits.
+        if kind == "mxfp4" and spelling.program != "Ollama":
+            kind = "mxfp4_moe"
+        elif "gpt-oss" in spelling.name and kind in {"f16", "bf16", "fp16"}:
+            kind = "mxfp4"
         settings.append(f"run.quantization={QUANTIZATIONS.get(kind.replace('_', '-').replace('fp', 'f'), kind)}")
         words += f" at {spelling.type} in {spelling.program}"
     if spelling.program == "Ollama":

@@ -26,24 +26,10 @@ from vramtui.estimators.torch_facts.cards import cuda_context_spread
 from vramtui.models.specs.decoder import decoder_spec
 
 Kind = Literal[
-    "decoder train",
-    "decoder infer",
-    "lora",
-    "qlora",
-    "multi-gpu",
-    "ddp",
-    "layer list",
-    "diffusion transformer",
-    "encoder",
-    "encoder by its tensors",
-    "encoder-decoder",
-    "conv net",
-    "unet",
-    "generic",
-    "compiled",
-    "8-bit optimizer",
-    "detection infer",
-]
+    "decoder train", "decoder infer", "lora", "qlora", "multi-gpu", "ddp", "layer list", "diffusion transformer",
+    "encoder", "encoder by its tensors", "encoder-decoder", "conv net", "unet", "generic", "compiled",
+    "8-bit optimizer", "detection infer",
+]  # fmt: skip
 _BY_MODEL: dict[type, Kind] = {
     EncoderModel: "encoder", EncoderDecoderModel: "encoder-decoder", ConvNetModel: "conv net", UNetModel: "unet",
     SequentialModel: "layer list", DiffusionTransformerModel: "diffusion transformer",

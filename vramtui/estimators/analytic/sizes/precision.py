@@ -167,6 +167,10 @@ MIXES: dict[str, tuple[str, Rules]] = json.loads(Path(__file__).with_name("llama
 PLAIN = ("q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0")
 WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
 EVERYTHING = {*PLAIN, *MIXES}
+# What a type of blocks of 256 becomes if a matrix's rows are not as long (`tensor_type_fallback`); i-quants: iq4_nl.
+BLOCK = 256
+SHORTER_BLOCKS = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+SHORTER_BLOCKS |= dict.fromkeys(("q2_k", "q3_k", "tq1_0", "tq2_0"), "q4_0")
 # Modules by the rules' names; experts that all tokens pass count as the MLP (`tensor_get_category`).
 _RULED = {
     "v_proj": "values", "qkv_proj": "values", "kv_b_proj": "values", "q_proj": "queries", "k_proj": "queries",
@@ -192,11 +196,11 @@ WORDS: dict[str, str] = {
 
 def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
     """Return whether `quantization` shrinks this tensor: a block's linear layer, an expert (mxfp4), a matrix (ggml)."""
-    if len(tensor.shape) < 2 or tensor.bits is not None:
+    if len(tensor.shape) < 2 or tensor.bits is not None or tensor.module.endswith("_bias"):
         return False
     if quantization == "mxfp4":
         return tensor.module.startswith("experts_") and len(tensor.shape) > len(("rows", "columns"))
-    return quantization in EVERYTHING or (tensor.layer and tensor.module != "router")
+    return tensor.module != "router" and (quantization in EVERYTHING or tensor.layer)
 
 
 def words_for(quantization: Quantization) -> str:
@@ -226,8 +230,13 @@ def blocks_of(
     rows = {tensor.module: tensor.shape[0] for tensor in given}
     tied, experts = "lm_head" not in rows, rows.get("experts_down_proj", 0)
     grouped = rows.get("q_proj", 0) >= GROUPED * rows.get("v_proj", 1) or experts >= GROUPED
+    # Only experts of gpt-oss have biases. Files of every type hold them in MXFP4, as published: llama-bench
+    # reports 10.81 GiB for the 20b in Q4_K_M and 12.83 GiB in F16.
+    in_mxfp4 = "experts_down_proj_bias" in rows and quantization in EVERYTHING
     for tensor in given:
-        if not quantizes(tensor, quantization):
+        if in_mxfp4 and quantizes(tensor, "mxfp4"):
+            yield tensor, [(size, tensor.count) for size in _with_scales(tensor, "mxfp4")]
+        elif not quantizes(tensor, quantization):
             full = tensor.bits or 8 * (4 if quantization in EVERYTHING else itemsize)
             yield tensor, [(-(-tensor.numel * full // 8), tensor.count)]
         elif quantization in EVERYTHING:
@@ -257,6 +266,8 @@ def _ggml(
     """Bytes and how many tensors of so many, by llama-quantize's own choice."""
 
     def size(kind: str) -> int:
+        if tensor.shape[-1] % BLOCK and kind != "iq4_nl":
+            kind = "iq4_nl" if kind.startswith("iq") else SHORTER_BLOCKS.get(kind, kind)
         return int(tensor.numel * bits_of_type(kind)) // 8
 
     output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
@@ -264,7 +275,8 @@ def _ggml(
         return [(size("q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization), tensor.count)]
     most, rules = MIXES[quantization]
     if output:
-        return [(size(rules["output"][0][0] if "output" in rules else "q6_k"), tensor.count)]
+        kind = rules["output"][0][0] if "output" in rules and not tensor.shape[-1] % BLOCK else "q6_k"
+        return [(size(kind), tensor.count)]
     module = tensor.module.removeprefix("experts_").removeprefix("shared_")
     ruled = "words" if module == "embed_tokens" else _RULED.get(module, "")
     if tensor.module.startswith("experts_") and "experts" in rules:
