@@ -22,14 +22,14 @@ from vramtui.app.keys import FORM_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.chooser import ChoiceList
-from vramtui.app.ui.lines import Framed, Lines, Piece, delta_colour, fit, right, strip, wrap
-from vramtui.app.ui.parts import bar_of, size_of
+from vramtui.app.ui.lines import Framed, Lines, Piece, fit, paragraph, strip, wrap
+from vramtui.app.ui.parts import Figures, compared, part_lines, size_of, sizes
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_column, format_percent, unit_of
+from vramtui.core.base.units import UNKNOWN, format_column, format_percent
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import LEAVES, PHASE_TITLES, TOTALS, Estimate, Ledger, Line, title_of
-from vramtui.core.estimate.fits import compare_ledgers
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Ledger, Line
+from vramtui.core.estimate.fits import ShownRow, compare_ledgers, shown_rows
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor, verdict
@@ -185,16 +185,14 @@ class OpenDraft:
         return True
 
 
-NAME, SIZE, CHANGE, DELTA = 14, 10, 12, 9
+SIZE, CHANGE, DELTA = 10, 12, 9
 NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
 
 
 class Totals(Framed[View], can_focus=True):
     """The estimate of the last valid text; grey while the text is not valid."""
 
-    def __init__(self) -> None:
-        super().__init__(id="totals")
-        self._look: EditorView | None = None
+    _look: EditorView | None = None
 
     def read(self, look: EditorView) -> None:
         self._look = look
@@ -205,10 +203,8 @@ class Totals(Framed[View], can_focus=True):
         look = self._look
         if look is None or look.estimate is None:
             return "Estimate", ""
-        unit = unit_of(look.estimate.process or 0)[1]
         method = look.estimate.method
-        title = f"Estimate · {printable(look.card.name)} · in {unit}"
-        return title, method if look.is_current else f"{method} · last valid"
+        return f"Estimate · {printable(look.card.name)}", method if look.is_current else f"{method} · last valid"
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Draw the first two errors, the parts, the totals, the verdict, and the phase of the peak."""
@@ -224,33 +220,32 @@ class Totals(Framed[View], can_focus=True):
         lines = [strip([(line, palette.ink("error", bold=True))], width, palette.text) for line in errors]
         estimate = look.estimate
         if estimate is None:
-            return [*lines, *_wrapped(NOTHING_YET, palette.dim, palette, width)][:height]
+            return [*lines, *paragraph(NOTHING_YET, palette, width)][:height]
         sentence, colour = verdict_of(look, estimate)
-        closing = _wrapped(sentence, palette.ink(colour, bold=True) if look.is_current else palette.dim, palette, width)
+        closing = paragraph(sentence, palette, width, palette.ink(colour, bold=True) if look.is_current else None)
         peak = f"peak: {PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)}"
-        closing += _wrapped(peak, palette.dim, palette, width)
-        if look.observed is not None:
-            heading = right("predicted", width - SIZE - CHANGE - DELTA - 1) + right("change", CHANGE)
-            heading += right("observed", SIZE) + right("Δ", DELTA)
-            lines.append(strip([(heading, palette.dim)], width, palette.text))
-        # The smallest parts are left out if there is not enough room.
-        parts = [line for line in LEAVES if estimate.ledger.bytes_of(line) or _moved(look, line)]
-        while parts and len(parts) + len(TOTALS) > height - len(lines) - len(closing):
-            parts.remove(min(parts, key=lambda line: (estimate.ledger.bytes_of(line) or 0) + abs(_moved(look, line))))
-        rows: list[Line] = [part for part in parts if part not in {"cached", "context", "other"}]
-        rows += ["allocated", *(part for part in parts if part == "cached"), "reserved"]
-        rows += [*(part for part in parts if part in {"context", "other"}), "process"]
-        largest = max((estimate.ledger.bytes_of(part) or 0 for part in parts), default=0)
-        lines += [_row(row, look, estimate, largest, palette, width) for row in rows]
+        closing += paragraph(peak, palette, width)
+        vendor, observed = look.card.device.vendor, look.observed
+
+        def change(row: ShownRow, unit: int) -> tuple[str, Style | None]:
+            moved = 0 if row.is_subtotal else _moved(look, row.line)
+            ink = palette.ink("error" if moved > 0 else "success")
+            return _signed(moved, format_column(abs(moved), unit)) if moved else "", ink
+
+        rows = compare_ledgers(estimate.ledger, observed or Ledger(), look.before)
+        figures = [sizes("predicted", SIZE, lambda row: row.predicted), Figures("change", CHANGE, change)]
+        figures += compared(palette, SIZE, DELTA) if observed is not None else ()
+        lines += part_lines(
+            shown_rows(rows, vendor), figures, palette, width, height - len(lines) - len(closing),
+            weight=lambda row: (row.predicted or 0) + abs(_moved(look, row.line)), is_current=look.is_current,
+        )  # fmt: skip
         return [*lines, *closing][:height]
 
 
 class TotalLine(Lines[View]):
     """Total and verdict in one line, for narrow terminals."""
 
-    def __init__(self) -> None:
-        super().__init__(id="total")
-        self._look: EditorView | None = None
+    _look: EditorView | None = None
 
     def read(self, look: EditorView) -> None:
         self._look = look
@@ -293,38 +288,6 @@ def verdict_of(look: EditorView, estimate: Estimate) -> tuple[str, str]:
     name = printable(look.card.name)
     fits = verdict(estimate, look.workload, look.card.device, look.card.room, name)
     return f"{'≈ ' if look.is_quick else ''}{fits.line(name)}", FIT_COLOURS[fits.verdict]
-
-
-def _wrapped(text: str, style: Style, palette: Palette, width: int) -> list[Strip]:
-    return [strip([(f" {line}", style)], width, palette.text) for line in wrap(text, width - 2)]
-
-
-def _row(line: Line, look: EditorView, estimate: Estimate, largest: int, palette: Palette, width: int) -> Strip:
-    total, title = line in TOTALS, title_of(line, look.card.device.vendor)
-    count, moved = estimate.ledger.bytes_of(line), _moved(look, line)
-    room = max(0, min(24, width - NAME - SIZE - CHANGE - 3 - (SIZE + DELTA if look.observed is not None else 0)))
-    bar = bar_of(0 if total else count, largest, room)
-    style, colour = palette.strong if total else palette.text, palette.ink(line.replace("_", "-"))
-    changed = palette.ink("error" if moved > 0 else "success")
-    if not look.is_current:
-        style, colour, changed = palette.dim, palette.ink("line"), palette.dim
-    unit = unit_of(estimate.process or 0)[0]
-    pieces: list[Piece] = [
-        (" " + fit(f"── {title}" if total else title, NAME + 1), style),
-        (fit(bar, room), colour),
-        (right(format_column(count, unit), SIZE), style),
-        (right(_signed(moved, format_column(abs(moved), unit)) if moved else "", CHANGE), changed),
-    ]
-    if look.observed is not None:
-        compared = compare_ledgers(estimate.ledger, look.observed)
-        # What is observed only together with other lines is in the totals.
-        seen = next((one for one in compared if one.line == line and one.observed is not None), None)
-        seen = None if any(one.within == line for one in compared) else seen
-        fraction = None if seen is None else seen.fraction
-        ink = palette.dim if fraction is None or not look.is_current else palette.ink(delta_colour(fraction))
-        pieces.append((right("" if seen is None else format_column(seen.observed, unit), SIZE), style))
-        pieces.append((right("" if fraction is None else format_percent(fraction), DELTA), ink))
-    return strip(pieces, width, palette.text)
 
 
 def _moved(look: EditorView, line: Line) -> int:

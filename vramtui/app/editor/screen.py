@@ -244,8 +244,8 @@ class EditorScreen(ViewScreen):
         self.open = OpenDraft(draft, estimator, host, self._show_change)
         self.form = FormPanel(self.open, self._ask_choice, self._show_in_text)
         self.area = TomlText()
-        self._totals = Totals()
-        self._total_line = TotalLine()
+        self._totals = Totals(id="totals")
+        self._total_line = TotalLine(id="total")
         # The line of the text that the form followed last.
         self._row = 0
 

@@ -39,17 +39,16 @@ from vramtui.app.ui.lines import (
     moving_keys,
     narrowed,
     paragraph,
-    right,
     short_name,
     strip,
     under_cursor,
     wrap,
 )
+from vramtui.app.ui.parts import compared, part_lines, sizes
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_gib, format_percent, unit_of
+from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.estimate.devices import vendor_of
-from vramtui.core.estimate.estimate import TOTALS
 from vramtui.core.estimate.fits import compare_ledgers, shown_rows
 from vramtui.core.runs.run import (
     EDGES,
@@ -393,25 +392,9 @@ def fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip
 
 def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
     """Predicted and observed: every line that either side has."""
-    name = max(8, width - 2 * SIDE - DELTA - 1)
     rows = shown_rows(compare_ledgers(run.predicted, run.observed), vendor_of(run.gpu_name))
-    unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
-    text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
-    lines = [strip([(text, palette.dim)], width, palette.text)]
-    for row in rows:
-        total = row.line in TOTALS
-        style = palette.strong if total else palette.text
-        observed = "" if row.is_part else format_column(row.observed, unit)
-        delta = format_percent(row.fraction) if row.fraction is not None else ""
-        title = f"── {row.title}" if total else "└ together" if row.is_subtotal else row.title
-        pieces: list[Piece] = [
-            (" " + fit(title, name), style if total else palette.ink(row.line.replace("_", "-"))),
-            (right(format_column(row.predicted, unit), SIDE), style),
-            (right(observed, SIDE), style if row.observed is not None else palette.dim),
-            (right(delta, DELTA), palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))),
-        ]
-        lines.append(strip(pieces, width, palette.text))
-    return lines
+    figures = (sizes("predicted", SIDE, lambda row: row.predicted), *compared(palette, SIDE, DELTA))
+    return part_lines(rows, figures, palette, width)
 
 
 def value_lines(run: Run, palette: Palette, width: int) -> list[Strip]:

@@ -210,10 +210,6 @@ def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
     return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
 
 
-def _data_ranks(parallel: Parallel) -> int | None:
-    return parallel.data if parallel.strategy == "fsdp" or parallel.ranks == 1 else None
-
-
 def _shards(workload: Workload) -> bool:
     """Return whether there is a way to shard it; llama.cpp has its own."""
     return len(schemes_for(workload)) > 1 and not getattr(workload.run, "is_llama_cpp", False)
@@ -288,7 +284,9 @@ KINDS = (
     ),
     Kind(
         "FSDP", "number of GPUs that share parameters, gradients and optimizer states", can_share,
-        lambda workload: _data_ranks(workload.parallel or Parallel()),
+        lambda workload: one.data
+        if (one := workload.parallel or Parallel()).strategy == "fsdp" or one.ranks == 1
+        else None,
         lambda _, value: tuple(sorted({*FSDP, *([value] if isinstance(value, int) else [])})),
         lambda workload, amount: {} if not isinstance(amount, int) or (amount == 1 and workload.parallel is None) else {
             "parallel.data": amount, "parallel.strategy": "fsdp", "parallel.zero_stage": 3

@@ -17,17 +17,17 @@ from textual.strip import Strip
 
 from vramtui.app.context import AppContext, CellChosen, CellMoved
 from vramtui.app.keys import FIRST, PLAN_BINDINGS
-from vramtui.app.plan.model import Axis, Cells, MapView, PlanSide, PlanView
+from vramtui.app.plan.model import Axis, Cells, MapView, PlanView
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette, key_shown
 from vramtui.app.ui.lines import Framed, Lines, Piece, Wheeled, fit, paragraph, right, scrolled, strip, wrap
-from vramtui.app.ui.parts import bar_of
+from vramtui.app.ui.parts import Figures, part_lines, sizes
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, KIB, MIB, TIB, UNKNOWN, format_bytes, format_column, format_gib, unit_of
+from vramtui.core.base.units import GIB, TIB, UNKNOWN, format_bytes, format_column, format_gib
 from vramtui.core.estimate.devices import COMPARED
-from vramtui.core.estimate.estimate import LINES, TITLES, TOTALS, Line, title_of
-from vramtui.core.estimate.fits import Fit, FitVerdict, unknown_of
+from vramtui.core.estimate.estimate import CUDA, LINES, title_of
+from vramtui.core.estimate.fits import Fit, FitVerdict, ShownRow, unknown_of
 from vramtui.estimators.planner.planner import NEAR, FitResult
 
 if TYPE_CHECKING:
@@ -349,8 +349,7 @@ class PlanBar(Lines[PlanView]):
                 await self.screen.run_action(action)
 
 
-NAME, SIDE = 15, 10
-UNITS = {GIB: "GiB", MIB: "MiB", KIB: "KiB"}
+SIDE = 10
 NOT_YET = "Parts are shown for possible cells only."
 
 
@@ -366,50 +365,28 @@ class PlanParts(Framed[PlanView]):
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         if plan.side is None or plan.side.estimate is None:
             return paragraph(NOT_YET, palette, width)
-        side, other = plan.side, plan.other
-        lines = shown_lines(plan, height - (other is not None))
-        unit, _ = unit_of(max((_at(one, line) or 0 for one in (side, other) for line in lines), default=0))
-        most = max((_at(side, line) or 0 for line in lines if line not in TOTALS), default=0)
-        bar = max(0, min(30, width - 2 - NAME - SIDE * (1 if other is None else 3)))
-        strips: list[Strip] = []
-        if other is not None:
-            text = " " + fit(f"in {UNITS[unit]}", NAME + bar) + right("cell", SIDE)
-            text += right(fit(other.what, SIDE - 1).rstrip(), SIDE) + right("Δ", SIDE)
-            strips.append(strip([(text, palette.dim)], width, palette.text))
-        for line in lines:
-            title = TITLES[line] if plan.device is None else title_of(line, plan.device.vendor)
-            count, total = _at(side, line), line in TOTALS
-            style = palette.strong if total else palette.text
-            figure = format_column(count, unit)
-            pieces: list[Piece] = [
-                (" " + fit(f"── {title}" if total else title, NAME), style),
-                (fit(bar_of(0 if total else count, most, bar), bar), palette.ink(line.replace("_", "-"))),
-                (right(figure if other is not None else f"{figure} {UNITS[unit]}", SIDE), style),
-            ]
-            if other is not None:
-                compared = _at(other, line)
-                pieces.append((right(format_column(compared, unit), SIDE), style))
-                more = None if count is None or compared is None else count - compared
-                if not more:
-                    pieces.append((right(UNKNOWN if more is None else "same", SIDE), palette.dim))
-                else:
-                    sign, ink = ("+", "warning") if more > 0 else ("−", "success")
-                    pieces.append((right(sign + format_column(abs(more), unit), SIDE), palette.ink(ink)))
-            strips.append(strip(pieces, width, palette.text))
-        return strips[:height]
+        side, other = plan.side.estimate, None if plan.other is None else plan.other.estimate
+        vendor = CUDA if plan.device is None else plan.device.vendor
+        rows = []
+        for line in LINES:
+            mine, theirs = side.ledger.bytes_of(line), None if other is None else other.ledger.bytes_of(line)
+            more, title = (mine or 0) - (theirs or 0) if None not in (mine, theirs) else None, title_of(line, vendor)
+            if mine or theirs:
+                rows.append(ShownRow(line=line, title=title, predicted=mine, observed=theirs, difference=more))
 
+        def difference(row: ShownRow, unit: int) -> tuple[str, Style | None]:
+            if not row.difference:
+                return UNKNOWN if row.difference is None else "same", palette.dim
+            sign, ink = ("+", "warning") if row.difference > 0 else ("−", "success")
+            return sign + format_column(abs(row.difference), unit), palette.ink(ink)
 
-def shown_lines(plan: PlanView, height: int) -> list[Line]:
-    """The lines that either side has; if there are too many, the smallest go, but not the totals."""
-    lines = [line for line in LINES if _at(plan.side, line) or _at(plan.other, line)]
-    while len(lines) > max(1, height):
-        parts = [line for line in lines if line not in TOTALS] or lines[:-1]
-        lines.remove(min(parts, key=lambda line: max(_at(plan.side, line) or 0, _at(plan.other, line) or 0)))
-    return lines
-
-
-def _at(side: PlanSide | None, line: Line) -> int | None:
-    return None if side is None or side.estimate is None else side.estimate.ledger.bytes_of(line)
+        figures = [sizes("predicted" if plan.other is None else "cell", SIDE, lambda row: row.predicted)]
+        if plan.other is not None:
+            figures.append(sizes(fit(plan.other.what, SIDE - 1).rstrip(), SIDE, lambda row: row.observed))
+            figures.append(Figures("Δ", SIDE, difference))
+        return part_lines(
+            rows, figures, palette, width, height, weight=lambda row: max(row.predicted or 0, row.observed or 0)
+        )[:height]
 
 
 NAMES, SIZE, COST = (14, 46), 11, 24

@@ -1,21 +1,21 @@
 """Memory by category: stacked bars, and the tree of parts with each method's figure and the observed one."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, delta_colour, delta_text, fit, right, strip
-from vramtui.core.base.units import GIB, MIB, QUICK, UNKNOWN, format_column, format_gib, format_short, unit_of
-from vramtui.core.estimate.estimate import CATEGORIES, CUDA, LEAVES, LETTERS, LINES, TITLES, TOTALS, Estimate
-from vramtui.core.estimate.fits import Comparison, ComparisonRow, ShownRow, shown_rows
+from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_short, unit_of
+from vramtui.core.estimate.estimate import CATEGORIES, LEAVES, LETTERS, TITLES, TOTALS, Estimate
+from vramtui.core.estimate.fits import ShownRow
 
 HELD, PEAK = "█", "░"
 # The longest title, "other libraries", and a space before its bar.
-NAME, SIDE, DELTA = 16, 9, 8
+NAME, WIDEST_BAR = 16, 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-LEAST_NAME = 11
 
 
 def colour_of(category: str) -> str:
@@ -67,69 +67,70 @@ def legend(present: Collection[str], width: int, palette: Palette, *, undivided:
     return lines
 
 
-def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:
-    """Return a heading and the lines that fit: prediction, observed memory and their difference; then a variant, and a
-    trace if there is room, in columns of their own.
+class Figures(NamedTuple):
+    """A column of figures: `of` gives a row's text in a unit and its ink; None is the row's own."""
 
-    The smallest parts give way first, totals never.
+    title: str
+    width: int
+    of: Callable[[ShownRow, int], tuple[str, Style | None]]
+    ink: Style | None = None
+
+
+def sizes(title: str, width: int, of: Callable[[ShownRow], int | None]) -> Figures:
+    """Return a column of bytes in the unit of the table."""
+    return Figures(title, width, lambda row, unit: (format_column(of(row), unit), None))
+
+
+def compared(palette: Palette, width: int, delta_width: int) -> tuple[Figures, Figures]:
+    """Return the columns of observed memory and of Δ; lines that are observed together have one figure."""
+
+    def observed(row: ShownRow, unit: int) -> tuple[str, Style | None]:
+        text = "" if row.is_part else format_column(row.observed, unit)
+        return text, palette.dim if row.observed is None else None
+
+    def delta(row: ShownRow, _: int) -> tuple[str, Style | None]:
+        off = row.fraction
+        return ("", None) if off is None else (delta_text(off), palette.ink(delta_colour(off)))
+
+    return Figures("observed", width, observed), Figures("Δ", delta_width, delta)
+
+
+def part_lines(
+    rows: Iterable[ShownRow],
+    figures: Sequence[Figures],
+    palette: Palette,
+    width: int,
+    height: int | None = None,
+    *,
+    name: int = NAME,
+    weight: Callable[[ShownRow], int] = lambda row: row.predicted or 0,
+    is_current: bool = True,
+) -> list[Strip]:
+    """Return a heading and the lines that fit in `height`: a part's name and bar, then its `figures`.
+
+    The parts of the least `weight` give way first, totals never. Everything is grey if it `is_current` no more.
     """
-    more: list[tuple[str, Estimate]] = []
-    if panel.matched is not None and panel.estimate is not None:
-        more.append(("what if", panel.estimate))
-    if panel.traced is not None and panel.traced is not panel.estimate:
-        more.append(("dry run", panel.traced))
-    more = more[: max(1, (width - 1 - LEAST_NAME - DELTA) // SIDE - 2)]
-    figures = (2 + len(more)) * SIDE + DELTA
-    name_width = NAME if not more else max(LEAST_NAME, min(NAME, width - 1 - figures))
-    bar_width = max(0, min(24, width - (NAME + figures + 2)))
-    rows = list(shown_rows(_with_variant(comparison.rows, panel), CUDA if panel.gpu is None else panel.gpu.vendor))
-    while len(rows) > max(3, height - 1):
-        leaves = [row for row in rows if _is_leaf(row)]
-        if not leaves:
-            break
-        rows.remove(min(leaves, key=lambda row: row.predicted or 0))
-    largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
-    unit, unit_name = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
-    first = "analytic" if [title for title, _ in more] == ["dry run"] else "predicted"
-    start = " " + fit(f"in {unit_name}", name_width + bar_width)
-    if panel.is_rough:
-        start, first = start[:-1], f"{QUICK}{first}"
-    figures_of = start + right(first, SIDE + panel.is_rough) + right("observed", SIDE) + right("Δ", DELTA)
-    titles: list[Piece] = [(figures_of, palette.dim)]
-    titles += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
+    shown = list(rows)
+    while height is not None and len(shown) > max(len(TOTALS), height - 1) and (leaves := [*filter(_is_leaf, shown)]):
+        shown.remove(min(leaves, key=weight))
+    largest = max((row.predicted or 0 for row in shown if _is_leaf(row)), default=0)
+    unit, unit_name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    bar_width = max(0, min(WIDEST_BAR, width - name - 2 - sum(column.width for column in figures)))
+    titles: list[Piece] = [(" " + fit(f"in {unit_name}", name + bar_width), palette.dim)]
+    titles += [(right(column.title, column.width), column.ink or palette.dim) for column in figures]
     lines = [strip(titles, width, palette.text)]
-    for row in rows:
+    for row in shown:
         total = row.line in TOTALS
-        style = palette.strong if total else palette.text
+        style = palette.dim if not is_current else palette.strong if total else palette.text
         bar = bar_of(row.predicted if _is_leaf(row) else 0, largest, bar_width)
         title = f"── {row.title}" if total else "└ together" if row.is_subtotal else row.title
-        pieces: list[Piece] = [
-            (" " + fit(title, name_width), style),
-            (fit(bar, bar_width), palette.ink(colour_of(row.line))),
-            (right(format_column(row.predicted, unit), SIDE), style),
-        ]
-        observed = "" if row.is_part else format_column(row.observed, unit)
-        pieces.append((right(observed, SIDE), style if row.observed is not None else palette.dim))
-        delta = "" if row.fraction is None else delta_text(row.fraction)
-        pieces.append(
-            (right(delta, DELTA), palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction)))
-        )
-        for title, estimate in more:
-            ink = palette.ink("accent", bold=total) if title == "what if" else style
-            size = "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit)
-            pieces.append((right(size, SIDE), ink))
+        colour = palette.ink(colour_of(row.line) if is_current else "line")
+        pieces: list[Piece] = [(" " + fit(title, name), style), (fit(bar, bar_width), colour)]
+        for column in figures:
+            text, ink = column.of(row, unit)
+            pieces.append((right(text, column.width), ink if ink is not None and is_current else style))
         lines.append(strip(pieces, width, palette.text))
     return lines
-
-
-def _with_variant(rows: Sequence[ComparisonRow], panel: Panel) -> tuple[ComparisonRow, ...]:
-    """Return the lines, with those that only the variant has."""
-    known = {row.line: row for row in rows}
-    for line in LINES if panel.matched is not None else ():
-        if line not in known and panel.estimate is not None and panel.estimate.ledger.bytes_of(line):
-            predicted = None if panel.matched is None else panel.matched.ledger.bytes_of(line)
-            known[line] = ComparisonRow(line=line, predicted=predicted, observed=None, difference=None, fraction=None)
-    return tuple(known[line] for line in LINES if line in known)
 
 
 def _is_leaf(row: ShownRow) -> bool:

@@ -3,6 +3,7 @@
 from typing import get_args
 
 from rich.cells import cell_len
+from rich.style import Style
 from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
@@ -13,13 +14,13 @@ from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, delta_text, fit, paragraph, right, strip
-from vramtui.app.ui.parts import size_of, tree
+from vramtui.app.ui.parts import NAME, Figures, compared, part_lines, size_of, sizes
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
+from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
 from vramtui.core.estimate.devices import emulation_note
 from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
-from vramtui.core.estimate.fits import Comparison, Fit
+from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, shown_rows
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
 from vramtui.core.schema.workload import ServeRun, beyond_own_length
@@ -31,6 +32,7 @@ OF_CUDA = (
     " not known"
 )
 GAP = 2  # columns between two fields
+SIDE, DELTA, LEAST_NAME = 9, 8, 11  # columns of the parts' figures, and of their names
 POOL_HELD = 0.8  # part of its prediction from which on a running server has taken its whole pool
 BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
@@ -77,7 +79,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         else:
             strips += _answer(panel, panel.estimate, panel.comparison, palette, width)
             closing = _closing(panel, panel.estimate, palette, width)
-            strips += tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
+            strips += _tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
             strips += closing
         return strips[:height]
 
@@ -224,6 +226,34 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
         return [*lines, *paragraph(f"{sign} {size} · {verdict or 'calculating'}", palette, width, ink)]
     lines = paragraph(f"{sign} {' · '.join(words)}", palette, width, ink)
     return [*lines, *paragraph(verdict, palette, width, palette.dim if sign == "✓" else ink)]
+
+
+def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:
+    """Return prediction, observed memory and their difference; then a variant, and a trace if there is room."""
+    more: list[tuple[str, Estimate]] = []
+    if panel.matched is not None and panel.estimate is not None:
+        more.append(("what if", panel.estimate))
+    if panel.traced is not None and panel.traced is not panel.estimate:
+        more.append(("dry run", panel.traced))
+    more = more[: max(1, (width - 2 - LEAST_NAME - DELTA) // SIDE - 2)]
+    rows = {row.line: row for row in comparison.rows}
+    for line in LINES if panel.matched is not None and panel.estimate is not None else ():  # only the variant has it
+        if line not in rows and panel.estimate is not None and panel.estimate.ledger.bytes_of(line):
+            rows[line] = ComparisonRow(line=line, predicted=0, observed=None, difference=None, fraction=None)
+
+    def column(title: str, estimate: Estimate) -> Figures:
+        def of(row: ShownRow, unit: int) -> tuple[str, Style | None]:
+            ink = palette.ink("accent", bold=row.line in TOTALS) if title == "what if" else None
+            return "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit), ink
+
+        return Figures(title, SIDE - 1, of, palette.ink("accent") if title == "what if" else None)
+
+    first = QUICK * panel.is_rough + ("analytic" if [title for title, _ in more] == ["dry run"] else "predicted")
+    figures = [sizes(first, SIDE + panel.is_rough, lambda row: row.predicted), *compared(palette, SIDE, DELTA)]
+    figures += [column(*one) for one in more]
+    name = max(LEAST_NAME, min(NAME, width - 1 - sum(figure.width for figure in figures))) if more else NAME
+    shown = shown_rows([rows[line] for line in LINES if line in rows], panel.gpu.vendor if panel.gpu else NVIDIA)
+    return part_lines(shown, figures, palette, width, height, name=name)
 
 
 def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:

@@ -94,8 +94,8 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
     )
 
 
-def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow, ...]:
-    """Every line that either side knows, outermost totals last."""
+def compare_ledgers(predicted: Ledger, observed: Ledger, before: Estimate | None = None) -> tuple[ComparisonRow, ...]:
+    """Every line that either side knows, or an earlier prediction `before`; outermost totals last."""
     within: dict[Line, Line] = {}  # lines whose bytes are observed with those of another
     known = {line: observed.bytes_of(line) for line in CATEGORIES}
     if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
@@ -112,7 +112,7 @@ def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow,
             within=within.get(line),
         )
         for line in LINES
-        if predicted.bytes_of(line) or observed.bytes_of(line) is not None
+        if predicted.bytes_of(line) or observed.bytes_of(line) is not None or (before and before.ledger.bytes_of(line))
     )
 
 
