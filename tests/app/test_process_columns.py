@@ -9,8 +9,9 @@ from tests.app.driver import Clock, dashboard, give, known, press, screen_text, 
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import delta_colour
+from vramtui.app.ui.view_screen import host_facts
 from vramtui.app.watch.estimate_panel import EstimatePanel
-from vramtui.app.watch.gpu_panel import GpuPanel, host_line
+from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable, Rows, columns_for, row_strip, running_time
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import LONGEST_LINE
@@ -281,9 +282,8 @@ HOST = Host(
 
 
 def test_the_host_is_told_as_far_as_there_is_room_and_one_without_an_answer_is_said() -> None:
-    whole = "host CPU 12 % · memory 32.0/512.0 GiB · load 1.0 2.0 3.0 · swap 1.0/8.0 GiB"
-    assert (host_line(HOST, 200), host_line(HOST, 45)) == (whole, "host CPU 12 % · memory 32.0/512.0 GiB")
-    assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
+    assert host_facts(HOST) == ("CPU 12 %", "RAM  7 % of 512 GiB", "load 1.0", "swap 13 % of 8 GiB")
+    assert not any(host_facts(Host(name="gpu01", memory_total=GIB)))
     panel = GpuPanel()
     asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))
     assert asked.strip() == "asking the driver …"

@@ -158,6 +158,7 @@ class DemoSource:
             cpu_percent=round(23 + 4 * noise.random(), 1),
             memory_total=HOST_MEMORY,
             memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB,
+            load=(46.2, 44.9, 45.1),
         )
         return Sample(taken_at=now, source=self.name, host=host, gpus=gpus)
 

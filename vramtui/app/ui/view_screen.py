@@ -21,27 +21,29 @@ from vramtui.app.terminal.textual_private import CurrentSize, call_after
 from vramtui.app.themes import Palette, key_shown
 from vramtui.app.ui.lines import Lines, Piece, between, fit, strip, wrap
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_duration
-from vramtui.core.observation.readings import DRIVER
+from vramtui.core.base.units import GIB, format_duration
+from vramtui.core.observation.readings import DRIVER, Host
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # columns of a host's name that are kept free for it
 BEAT = 10.0  # seconds for which the clock's colon is shown, and then hidden
+HOST_EVERY = 10.0  # seconds between two looks at the host's CPU and memory, which would change each second
 
 
 class Header(Lines[View]):
-    """The screens, host, driver and interval at the left; pause, staleness, problems and the time at the right."""
+    """The screens and the host at the left; pause, staleness, problems and the time at the right."""
 
     def __init__(self, current: str = "Watch") -> None:
         super().__init__()
         self.current = current
         self._shown: list[tuple[ScreenEntry, str]] = []
         self._figures: list[object] = []
-        self._stirred_at = 0.0
+        self._host, self._asked_at, self._host_facts = "", 0.0, tuple[str, ...]()
+        self._program, self._stirred_at = NAME, 0.0
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """Screens are shown by key and name; if the host's name would not fit, all but the current one by key. Host,
-        driver and interval are shown as far as each fits whole.
+        """Screens are shown by key and name; if the host's name would not fit, all but the current one by key. The
+        program's name gives way to the facts of the host, which are shown as far as each fits, whole or in brief.
         """
         end = _right(view, palette, width, beats=self._is_still(view))
         room = width - sum(cell_len(text) for text, _ in end) - 1
@@ -51,12 +53,20 @@ class Header(Lines[View]):
         host_name = printable(own if view.asked == DRIVER else view.asked)
         places = (*SCREENS, FLEET) if view.has_fleet else SCREENS
         self._shown = [(place, f" {place.key} {place.title} ") for place in places]
+        if sample is not None and (
+            own != self._host
+            or (sample.host.cpu_percent is not None and not self._host_facts[0])  # known from the second sample on
+            or not 0 <= sample.taken_at - self._asked_at < HOST_EVERY
+        ):
+            self._host, self._asked_at, self._host_facts = own, sample.taken_at, host_facts(sample.host)
         reserved = 0 if sample is None else min(LONGEST_HOST, cell_len(host_name)) + 2
-        if sum(len(title) for _, title in self._shown) + reserved > room - len(NAME):
+        if sum(len(title) for _, title in self._shown) + reserved > room:
             self._shown = [
                 (place, title if place.title == self.current else f" {place.key} ") for place, title in self._shown
             ]
-        pieces: list[Piece] = [(NAME, palette.ink("primary", "bar", bold=True))]
+        reserved += sum(len(_brief(fact)) + 3 for fact in self._host_facts if fact)
+        self._program = NAME if sum(len(title) for _, title in self._shown) + reserved <= room - len(NAME) else ""
+        pieces: list[Piece] = [(self._program, palette.ink("primary", "bar", bold=True))]
         for place, title in self._shown:
             is_current = place.title == self.current
             pieces.append((title, palette.ink("tab", "cursor", bold=True) if is_current else dim))
@@ -67,15 +77,15 @@ class Header(Lines[View]):
             room -= cell_len(text)
             host = sample.host
             facts = (
-                f" · driver {printable(host.driver_version)}" if host.driver_version else "",
-                f" · CUDA {printable(host.cuda_version)}" if host.cuda_version else "",
-                f" · {view.interval:g} s",
+                *self._host_facts,
+                f"driver {printable(host.driver_version)}" if host.driver_version else "",
+                f"CUDA {printable(host.cuda_version)}" if host.cuda_version else "",
+                f"{view.interval:g} s",
             )
             for fact in filter(None, facts):
-                if cell_len(fact) > room:
-                    break
-                pieces.append((fact, dim))
-                room -= cell_len(fact)
+                shown = next((text for text in (fact, _brief(fact)) if cell_len(text) + 3 <= room), "")
+                pieces.append((f" · {shown}" if shown else "", dim))
+                room -= cell_len(pieces[-1][0])
         return [between(pieces, end, width, palette.ink("foreground", "bar"))]
 
     def _is_still(self, view: View) -> bool:
@@ -92,14 +102,34 @@ class Header(Lines[View]):
         return not 0 <= at - self._stirred_at < BEAT
 
     async def on_click(self, event: events.Click) -> None:
-        x = len(NAME)
+        x = len(self._program)
         for place, title in self._shown:
             x += len(title)
             if event.x < x:
-                if event.x >= len(NAME):
+                if event.x >= len(self._program):
                     await self.app.run_action(f"app.show('{place.name}')")
                 return
         await self.app.run_action("app.problems")
+
+
+def host_facts(host: Host) -> tuple[str, ...]:
+    """Return the host's CPU, memory, load of the last minute and swap, as far as they are known."""
+
+    def used(name: str, total: int | None, left: int | None) -> str:
+        if not total or left is None:
+            return ""
+        return f"{name} {100 - 100 * left // total:2} % of {total / GIB:.0f} GiB"
+
+    return (
+        "" if host.cpu_percent is None else f"CPU {host.cpu_percent:2.0f} %",
+        used("RAM", host.memory_total, host.memory_available),
+        "" if host.load is None else f"load {host.load[0]:.1f}",
+        used("swap", host.swap_total, host.swap_free) if host.swap_total != host.swap_free else "",
+    )
+
+
+def _brief(fact: str) -> str:
+    return fact.partition(" of ")[0]
 
 
 def name_those_down(hosts: Sequence[str], room: int) -> str:

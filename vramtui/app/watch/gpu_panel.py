@@ -14,7 +14,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, short_name, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
-from vramtui.core.observation.readings import Gpu, Host, instance_names
+from vramtui.core.observation.readings import Gpu, instance_names
 
 _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
@@ -47,11 +47,6 @@ class GpuPanel(Wheeled[View]):
             return sum(len(wrap(sentence, width - 2)) for sentence in EMPTY)
         count = -(-len(view.bars) // _abreast(len(view.bars), width))
         return min(most, count * _lines_each(count, width, most))
-
-    def titles(self, view: View) -> tuple[str, str]:
-        if not view.is_monitor or view.sample is None:
-            return "GPUs", ""
-        return "GPUs", host_line(view.sample.host, self.size.width - 4)
 
     def part(self, view: View) -> object:
         return view.sample is None, bool(view.failure), view.bars, self._first
@@ -109,27 +104,6 @@ class GpuPanel(Wheeled[View]):
             columns = _abreast(len(self.view.bars), self.size.width) if self.view is not None else 1
             place = min(at.x * columns // max(1, self.size.width), len(owners) - 1)
             self.post_message(GpuChosen(owners[place]))
-
-
-def host_line(host: Host, width: int) -> str:
-    """Return the host's processors, memory, load and swap, as far as they are known and fit `width` columns."""
-
-    def used(name: str, total: int | None, left: int | None) -> str:
-        if total is None or left is None:
-            return ""
-        return f"{name} {format_gib(total - left)}/{format_gib(total)} GiB"
-
-    facts = [
-        "" if host.cpu_percent is None else f"CPU {host.cpu_percent:.0f} %",
-        used("memory", host.memory_total, host.memory_available),
-        "" if host.load is None else "load " + " ".join(f"{average:.1f}" for average in host.load),
-        used("swap", host.swap_total, host.swap_free) if host.swap_total else "",
-    ]
-    line = ""
-    for fact in filter(None, facts):
-        longer = f"{line} · {fact}" if line else f"host {fact}"
-        line = longer if len(longer) <= width else line
-    return line
 
 
 def _abreast(count: int, width: int) -> int:
