@@ -118,7 +118,7 @@ def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) ->
 def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver gives the host's pids. The process that has such a number in here is another one."""
     monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
-    monkeypatch.setattr(host, "has_device_open", lambda pid: pid == ME)
+    monkeypatch.setattr(host, "has_device_open", lambda pid, _device="": pid == ME)
     stage.source = NvmlSource(monotonic=stage.clock, timeout=20.0)
     stage.hold(CARD, StubProcess(os.getppid(), 500 * MIB))
     card(stage).used += 300 * MIB
@@ -131,3 +131,29 @@ def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypa
     assert "outside this container" in refused(row, row.process)
     card(stage).processes = []
     assert kinds(rows_of(stage.tick()))["unattributed"].note == "processes outside this container"
+
+
+def test_a_containers_own_job_has_its_pid_in_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matched if it is the only one on both sides, or if both sides see one more at the same look."""
+    inside = {OTHER}
+    monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(host, "has_device_open", lambda pid, device="": pid in (inside if device else {ME}))
+    namespace = host.PidNamespace()
+    children = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    first, second = (child.pid for child in children)
+    for listed, jobs, expected in (
+        ((), (), {}),
+        ((5001,), (first,), {5001: first}),
+        ((5001, 5002), (first,), {5001: first}),
+        ((5001, 5002, 5003), (first, second), {5001: first, 5003: second}),
+        ((5002, 5003), (second,), {5003: second}),
+        ((5004, 5005), (first, second), {}),
+    ):
+        inside.clear()
+        inside.update(jobs)
+        assert namespace.numbers([pid + (1 << 22) for pid in listed]) == {
+            pid + (1 << 22): expected[pid] for pid in expected
+        }
+    for child in children:
+        child.kill()
+        child.wait()

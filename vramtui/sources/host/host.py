@@ -1,6 +1,7 @@
 """The machine this program runs on, and whether the pids that a driver lists mean the same processes here."""
 
 import os
+from collections.abc import Collection, Mapping
 
 from vramtui.agent.processes import HOST_NAMESPACE, read_file
 from vramtui.agent.stream import host_memory, load
@@ -55,6 +56,10 @@ class PidNamespace:
         self.private = own_namespace() not in (HOST_NAMESPACE, None)
         self._verdicts: dict[int, bool] = {}
         self._can_tell: bool | None = None
+        self._outside: frozenset[int] | None = None
+        self._jobs = frozenset[int]()
+        self._pairs: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def is_ours(self, pid: int) -> bool:
         """Return whether /proc's process of that number is the driver's."""
@@ -70,17 +75,39 @@ class PidNamespace:
         """Return whether it is certain, and not only likely, that /proc's process of that number is the driver's."""
         return not self.private or (has_device_open(os.getpid()) and has_device_open(pid))
 
+    def numbers(self, listed: Collection[int]) -> Mapping[int, int]:
+        """Return the pids in this namespace of processes that the driver lists by the host's, as far as known.
+
+        No pid leads from one to the other, and the driver tells neither name nor start. So a process of CUDA in here is
+        taken for one outside if both came between two looks, or if there is one of each.
+        """
+        outside = frozenset(pid for pid in listed if not self.is_ours(pid)) if self.private else frozenset[int]()
+        if outside == self._outside:
+            return self._numbers
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} if outside else set[int]()  # noqa: PTH208 - as below
+        # Monitors do not open CUDA's memory manager.
+        jobs = frozenset(pid for pid in pids - {os.getpid(), *listed} if has_device_open(pid, "/dev/nvidia-uvm"))
+        arrived, begun = outside - (self._outside or set()), jobs - self._jobs
+        if len(arrived) == len(begun) == 1 and self._outside is not None:
+            self._pairs |= zip(arrived, begun, strict=True)
+        self._outside, self._jobs = outside, jobs
+        self._pairs = {pid: own for pid, own in self._pairs.items() if pid in outside and own in jobs}
+        rest, others = outside - self._pairs.keys(), jobs - set(self._pairs.values())
+        alone = zip(rest, others, strict=True) if len(rest) == len(others) == 1 else ()
+        self._numbers = {**self._pairs, **dict(alone)}
+        return self._numbers
+
     def hides(self, pid: int) -> bool:
         """Return whether a pid that cannot be looked at may be alive outside this namespace."""
         self._verdicts.pop(pid, None)
         return self.private
 
 
-def has_device_open(pid: int) -> bool:
+def has_device_open(pid: int, device: str = "/dev/nvidia") -> bool:
     """Return whether the process holds one of NVIDIA's device files; False if it may not be looked at."""
     folder = f"/proc/{pid}/fd"
     try:
-        return any(link_target(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
+        return any(link_target(f"{folder}/{name}").startswith(device) for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
     except OSError:
         return False
 

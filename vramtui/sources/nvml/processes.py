@@ -56,6 +56,13 @@ class ProcessList(msgspec.Struct, kw_only=True):
     graphics_absent: Absence | None = None
     note: str = ""
 
+    def under(self, numbers: Mapping[int, int]) -> "ProcessList":
+        """Return the list with other pids for some processes."""
+        names = ("uses", "busy", "peaks", "final_peaks")
+        known = {name: by_pid for name in names if (by_pid := getattr(self, name))}
+        renamed = {name: {numbers.get(pid, pid): by_pid[pid] for pid in by_pid} for name, by_pid in known.items()}
+        return msgspec.structs.replace(self, **renamed)
+
     @property
     def withheld(self) -> dict[str, Absence]:
         """Entries of a Gpu's `absent` about its processes."""

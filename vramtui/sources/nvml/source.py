@@ -13,7 +13,7 @@ from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, PcieTraffic, Problem, Sample
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
-from vramtui.sources.host.host import HostReader
+from vramtui.sources.host.host import HostReader, PidNamespace
 from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvml.calls import Caller, Device, DeviceGoneError, DriverGoneError, initialise
 from vramtui.sources.nvml.device import (
@@ -72,7 +72,9 @@ class NvmlSource:
         self._monotonic = monotonic
         self._worker: DeadlineWorker[CardReading] = DeadlineWorker(timeout)
         self._host = HostReader()
-        self._processes = ProcessReader(monotonic)
+        self._namespace = PidNamespace()
+        self._numbers: Mapping[int, int] = {}
+        self._processes = ProcessReader(monotonic, self._namespace)
         self._close_caller = Caller("close look")  # of another thread, which has its own handles and buffers
         self._sampled: dict[str, _SampledDevice] = {}
         self._totals: dict[str, int | None] = {}
@@ -135,6 +137,11 @@ class NvmlSource:
         listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
         for part in parts:
             listed.update(part.listing.uses)
+        self._numbers = self._namespace.numbers(listed)
+        if self._numbers:
+            for part in parts:
+                part.listing = part.listing.under(self._numbers)
+            listed = {self._numbers.get(pid, pid): use for pid, use in listed.items()}
         # The first time in the order of the screen, as those that come first are named first.
         self._processes.update(listed if self._has_read else sorted(listed, key=lambda pid: -(listed[pid].used or 0)))
         self._has_read = True
@@ -164,7 +171,8 @@ class NvmlSource:
                 if device is None:
                     return {}
                 watched = self._sampled[gpu_uuid] = _SampledDevice(device)
-            return watched.look(self._close_caller, totals[gpu_uuid])
+            sizes, numbers = watched.look(self._close_caller, totals[gpu_uuid]), self._numbers
+            return {numbers.get(pid, pid): size for pid, size in sizes.items()} if numbers else sizes
         except (DeviceGoneError, DriverGoneError):
             self._sampled.clear()
             return {}
