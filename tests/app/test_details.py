@@ -81,11 +81,15 @@ async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sam
 
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         view = app.state.view()
-        app.push_screen(Details(view, RowFacts(measure_traffic=measure)))
+        app.push_screen(Details(view, RowFacts(measure_traffic=measure, environment={"RANK": "3"})))
         while "received" not in screen_text(app):
             await settle(app, pilot)
         assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
         assert asked == [known(view.chosen).gpu.uuid]
+        assert "variables: 1, below (End)" in screen_text(app)
+        assert "RANK=3" in await press(app, pilot, "end")
+        of_another = Details(view, RowFacts(environment={}))
+        assert "only your own processes' is read" in str(of_another.text())
 
 
 async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row() -> None:

@@ -87,7 +87,7 @@ async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() ->
         await press(app, pilot, "space")
         after = app.state.view().chosen
         assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
-        app.post_message(SourceStuck(0.0))
+        app.post_message(SourceStuck())
         await settle(app, pilot)
         assert sampler.aimed_at == []
         await give(app, pilot, scenes.usual(2))

@@ -342,7 +342,7 @@ async def test_a_source_that_is_stuck_or_fails_leaves_everything_else_alive() ->
         assert preset(view_of(driver)) == "qwen2.5-7b-serve"
         assert batch(await press(driver, "p", *"llama", "enter")) == 4
         clock.at += 12
-        app.post_message(SourceStuck(0.0))
+        app.post_message(SourceStuck())
         await settle(*driver)
         assert "no answer from the driver for 12 s" in screen_text(app)
         assert batch(await press(driver, "]")) == 5

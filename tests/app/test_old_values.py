@@ -17,7 +17,7 @@ from vramtui.core.observation.readings import Memory, Sample
 from vramtui.core.schema.settings import AlertRules
 
 
-@pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck(0.0)])
+@pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck()])
 async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):

@@ -16,7 +16,7 @@ from vramtui.agent.containers import ASK_AGAIN, container_of, is_unnamed
 from vramtui.agent.processes import Processes
 from vramtui.agent.runtime import LONGEST_SETTING, alloc_conf_of, program_of, torch_of
 from vramtui.core.observation.readings import Absence, Process
-from vramtui.sources.host.processes import ProcessReader
+from vramtui.sources.host.processes import ProcessReader, environment_of
 
 
 class Proc:
@@ -213,3 +213,17 @@ def test_the_name_that_a_person_gave_stands_in_the_engines_files(
         (folder / file).write_text(text)
     assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == f"docker {names[0]}"
     assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == f"podman {names[1]}"
+
+
+def test_the_environment_of_an_own_process_without_its_secrets() -> None:
+    given = {"EMPTY": "", "HF_TOKEN": "hf_abc", "PROXY": "http://anna:pw@proxy:80", "ODD": "a\x1b[2J"}
+    with Popen([sys.executable, "-c", "print(flush=True); input()"], env=given, stdin=PIPE, stdout=PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        reader = ProcessReader()
+        reader.update([child.pid])
+        started = reader.row(child.pid, "GPU", "C", 1, None).started_at
+        shown = {"EMPTY": "", "HF_TOKEN": "***", "PROXY": "http://***@proxy:80", "ODD": "a␛[2J"}
+        assert {name: environment_of(child.pid, started)[name] for name in given} == shown
+        assert environment_of(child.pid, (started or 0) + 1) == environment_of(1 << 22, started) == {}
+        child.kill()

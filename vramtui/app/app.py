@@ -88,8 +88,9 @@ class Dashboard(App[None]):
         self.notices = NoticeLine(self, now)
         measure = source.measure_traffic if isinstance(source, TrafficSource) else None
         self.shared = AppContext(
-            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings, measure
-        )
+            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings, measure,
+            services.environment,
+        )  # fmt: skip
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers = self.parts.screens
@@ -219,7 +220,7 @@ class Dashboard(App[None]):
 
     def on_sample_taken(self, message: SampleTaken) -> None:
         """Give every sample to the session and the features; the screen draws up to two a second."""
-        if self.parts.is_of_another_host(message.sample):
+        if self.parts.fleet is not None and not self.parts.fleet.is_current(message.sample):  # another host's
             return
         try:
             self.state.take(message.sample)

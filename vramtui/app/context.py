@@ -31,9 +31,7 @@ class SampleTaken(Message):
 
 @dataclass
 class SourceStuck(Message):
-    """The source has not answered within its deadline; `since` is the time of the read by the poller's clock."""
-
-    since: float
+    """The source has not answered within its deadline."""
 
 
 @dataclass
@@ -82,7 +80,7 @@ def message_of(result: ReadResult) -> Message:
         return SampleTaken(result)
     if isinstance(result, SourceFailed):
         return ReadFailed(result.message, result.hint)
-    return SourceStuck(result.asked_at)
+    return SourceStuck()
 
 
 class FeedStatus:
@@ -304,6 +302,7 @@ class AppContext:
         interval: seconds between reads.
         keep_settings: sets values in the settings file, by their dotted keys; raises UserError if it cannot.
         measure_traffic: measures the PCIe traffic of a GPU, by its uuid; takes its time. None if the source cannot.
+        environment: reads the environment of a process, by pid and start; None if they are of another host.
         recent_presets: the keys of presets chosen since the start, the latest first.
     """
 
@@ -316,6 +315,7 @@ class AppContext:
     notices: NoticeLine
     keep_settings: Callable[[Mapping[str, object]], None] | None = None
     measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
+    environment: Callable[[int, float | None], Mapping[str, str]] | None = None
     recent_presets: list[str] = field(default_factory=list)
 
     def used(self, preset: str) -> None:

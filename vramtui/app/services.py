@@ -42,6 +42,7 @@ class Services:
         view_only: nothing may be signalled, traced, edited or written, whatever else is set.
         keep_settings: sets values in the settings file, by their dotted keys; raises UserError if it cannot.
         peaks: another host's peaks by time that no sample shows.
+        environment: reads the environment of a process of this user, by pid and start; empty for others'.
         refiner: simulates the cached memory of the selected job in the background.
     """
 
@@ -63,6 +64,7 @@ class Services:
     view_only: bool = False
     keep_settings: Callable[[Mapping[str, object]], None] | None = None
     refiner: "Refiner | None" = None
+    environment: Callable[[int, float | None], Mapping[str, str]] | None = None
 
     def predictor(
         self, estimator: "Estimator | None", traces: Traces, tell: Callable[[], object]

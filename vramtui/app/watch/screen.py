@@ -8,6 +8,7 @@ from textual.containers import Container, Vertical
 
 from vramtui.app.context import AppContext, FieldStepped, GpuChosen, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
+from vramtui.app.state.dashboard_state import SPANS
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import MemoryGraph
@@ -148,7 +149,7 @@ class Watch(ViewScreen):
         self._shared.redraw.for_key()
 
     def action_span(self) -> None:
-        span = self._state.next_span()
+        span = self._state.span = SPANS[(SPANS.index(self._state.span) + 1) % len(SPANS)]
         self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2)
         self._shared.redraw.now()
 
@@ -217,7 +218,7 @@ class Watch(ViewScreen):
     def action_details(self) -> None:
         from vramtui.app.watch.windows import details_of
 
-        self.app.push_screen(details_of(self._state, self._state.view(), self._shared.measure_traffic))
+        self.app.push_screen(details_of(self._shared, self._state.view()))
 
     async def action_enter_row(self) -> None:
         """Open or close the selected group; save a preset derived for a process; else show details."""

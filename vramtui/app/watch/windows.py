@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from vramtui.app.context import AppContext
-from vramtui.app.state.dashboard_state import DashboardState, row_ledger
+from vramtui.app.state.dashboard_state import row_ledger
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, SortColumn, View
 from vramtui.app.ui.chooser import CheckList, TextWindow, Window
@@ -100,12 +100,14 @@ class RowFacts(NamedTuple):
         grown: by a GPU's uuid, bytes by which its processes grew since the last look.
         gauges: by a GPU's uuid, its gauges by name.
         measure_traffic: measures the PCIe traffic of a GPU; None if nothing can.
+        environment: of its process, by name; empty if that is another user's, None if it was not read.
     """
 
     reported: Ledger | None = None
     grown: Mapping[str, int | None] = MappingProxyType({})
     gauges: Mapping[str, Mapping[str, Curve]] = MappingProxyType({})
     measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
+    environment: Mapping[str, str] | None = None
 
 
 class Details(TextWindow):
@@ -180,6 +182,9 @@ class Details(TextWindow):
         if row is not None and row.process is not None and row.gpu.uuid == gpu.uuid:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = reported_facts(self._known.reported)
+            if (known := self._known.environment) is not None:
+                words = f"variables: {len(known)}, below (End)" if known else "only your own processes' is read"
+                facts.append(("environment", words))
             if self._view.is_monitor:
                 facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
@@ -201,22 +206,27 @@ class Details(TextWindow):
         for name, (words, *drawn) in rows:
             pieces += [(f"  {name:<{INDENT - 2}}", "$muted"), (f"{words}\n", "")]
             pieces += [(f"{' ' * INDENT}{line}\n", "$primary") for line in drawn]
+        if row is not None and row.gpu.uuid == gpu.uuid and self._known.environment:
+            pieces.append(("Environment\n", "bold $primary"))
+            for name, value in self._known.environment.items():
+                first, *rest = folded(f"{name}={value}", width - 4)
+                pieces.append(("\n".join((f"  {first}", *(f"    {line}" for line in rest), "")), ""))
         return Content.assemble(*pieces)
 
 
-def details_of(
-    state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
-) -> Details:
-    chosen, sample = view.chosen, view.sample
+def details_of(shared: AppContext, view: View) -> Details:
+    state, chosen, sample = shared.state, view.chosen, view.sample
     if sample is None:
         return Details(view)
     is_current = sample is state.sample
     host, gpus = sample.host.name, sample.gpus if is_current else ()
+    process = chosen.process if chosen is not None and is_current else None
     facts = RowFacts(
         reported=None if chosen is None else row_ledger(state.jobs, chosen),
         grown={gpu.uuid: state.history.grown(host, gpu.uuid) for gpu in gpus},
         gauges=state.history.gauges,
-        measure_traffic=measure_traffic if is_current else None,
+        measure_traffic=shared.measure_traffic if is_current else None,
+        environment=shared.environment(process.pid, process.started_at) if process and shared.environment else None,
     )
     return Details(view, facts)
 

@@ -111,6 +111,8 @@ def whole_services(
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"
     is_real = opened.is_real
+    if is_real:
+        from vramtui.sources.host.processes import environment_of
     probes = ProbeClient("dashboard")
     signaller, refusal = signaller_for(
         opened, no_signals=no_signals or settings.dashboard.no_signals, from_command_line=no_signals
@@ -133,6 +135,7 @@ def whole_services(
         derived=DerivedPresets() if is_real else None,
         peaks=opened.peaks,
         refiner=Refiner(LazyDefault),
+        environment=environment_of if is_real else None,
         fleet=fleet,
     )
 

@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import pwd
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -34,6 +35,8 @@ INTRODUCE_AT_ONCE = 8  # processes between two looks at the clock of the work, w
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ONE_PAGE = 4096  # bytes; the kernel describes one process in fewer
+# Names of variables whose values are secret, and names and passwords in addresses.
+_SECRET, _LOGIN, MASK = re.compile("TOKEN|KEY|PASS|SECRET|CREDENTIAL", re.IGNORECASE), re.compile("//[^/@\\s]+@"), "***"
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
@@ -235,6 +238,25 @@ def _environment(pid: int) -> bytes:
         return read_bytes(f"/proc/{pid}/environ", LONGEST)
     except OSError:
         return b""
+
+
+def environment_of(pid: int, started_at: float | None) -> dict[str, str]:
+    """Return the environment at its start of a process of this user, by name; secrets are masked.
+
+    Empty if `pid` is another user's, or not the process that started then (seconds since the epoch).
+    """
+    try:
+        stat, is_own = read_stat(pid), real_user(pid) == os.getuid()
+    except OSError:
+        return {}
+    if stat is None or not is_own or started_at != round(boot_time() + stat[3] / CLOCK_TICKS, 2):
+        return {}
+    pairs = (entry.partition("=") for entry in os.fsdecode(_environment(pid)).split("\0"))
+    return {
+        printable(name): MASK if _SECRET.search(name) else printable(_LOGIN.sub(rf"//{MASK}@", value))
+        for name, equals, value in sorted(pairs)
+        if equals
+    }
 
 
 def _container(pid: int, environment: bytes) -> str | None:
