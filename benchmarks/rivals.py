@@ -41,6 +41,7 @@ class Host:
 
 
 HOSTS = {
+    "one": Host(gpus=1, processes=1),
     "idle": Host(idle=True),
     "busy": Host(),
     "full": Host(processes=128),

@@ -120,9 +120,6 @@ class Features:
         if self.fleet is not None:
             self._shared.screens.show(FLEET.name)
 
-    def is_of_another_host(self, sample: Sample) -> bool:
-        return self.fleet is not None and not self.fleet.is_current(sample)
-
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         if self.replay is not None:
             self.replay.take_presets(presets)
@@ -148,7 +145,7 @@ class Features:
             late=self.late(feed),
             alerts=without_predicted(session.alerts, is_monitor=view.is_monitor),
             recording=self.recording.status(),
-            history_error=session.run_problem,
+            history_error=session.run_writer.problem if session.run_writer else "",
             has_fleet=self.fleet is not None,
             view_only=self._view_only,
         )

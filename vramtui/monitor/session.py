@@ -396,10 +396,6 @@ class MonitorSession:
             holdings.append(msgspec.structs.replace(one, span=limits, what_if=what_if))
         return msgspec.structs.replace(taken, holdings=tuple(holdings))
 
-    @property
-    def run_problem(self) -> str:
-        return "" if self.run_writer is None else self.run_writer.problem
-
     def finish_runs(self, patience: float) -> None:
         """Hand over the final state of every run, and wait up to `patience` seconds until it is kept."""
         if self.run_writer is not None and self._tracker is not None:

@@ -69,11 +69,6 @@ class JobRow(msgspec.Struct, frozen=True):
         """The part that stays the same from sample to sample."""
         return (f"{self.job.job} {self.job.user} {self.job.size}", "" if self.rank is None else str(self.rank.rank))
 
-    @property
-    def is_worst(self) -> bool:
-        """Return whether it is the rank that its job's row names."""
-        return self.rank is not None and self.rank is self.job.worst
-
 
 class FleetRow(msgspec.Struct, frozen=True):
     """A GPU of a host; `gpu` is None if none of the host's is known."""
@@ -513,7 +508,7 @@ class JobRows(CursorRows[FleetView, JobRow]):
                 colour = "prediction"
             elif name == "worst" and rank.fraction is not None:
                 colour = delta_colour(rank.fraction)
-            elif (name == "ranks" and row.job.missing) or (name == "job" and row.is_worst):
+            elif (name == "ranks" and row.job.missing) or (name == "job" and row.rank is row.job.worst):
                 colour = "warning"
             elif name == "user":
                 colour = "muted"

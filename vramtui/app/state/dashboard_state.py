@@ -294,11 +294,6 @@ class DashboardState:
         had, self.hint = bool(self.hint), ""
         return had
 
-    def next_span(self) -> int:
-        """Return the graph's next span in seconds; 0 is the time since the process started."""
-        self.span = SPANS[(SPANS.index(self.span) + 1) % len(SPANS)]
-        return self.span
-
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
         """Assign a preset to a process (None: none), or leave it to the presets' own `[match]` again."""
         self.session.assign(key, preset, automatic=automatic)

@@ -48,14 +48,6 @@ def last_stretch(start: float, end: float, count: int) -> tuple[int, float]:
     return math.ceil(end / length / together) * together - 1, length
 
 
-def moved_at(start: float, end: float, count: int) -> float:
-    """Return the time of the picture's last move; `end` if moves are rare."""
-    length, together = _steps(start, end, count)
-    if length * together > 2 * MOVES_EVERY:
-        return end
-    return (math.ceil(end / length / together) - 1) * together * length
-
-
 def _steps(start: float, end: float, count: int) -> tuple[float, int]:
     """Return the length of each of `count` stretches, and the number of them by which the picture moves at once."""
     length = (end - start) / count
@@ -322,7 +314,9 @@ def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
     """
     times, (values,) = series.busy or ((), ((),))
     count = max(2, width - AXIS)
-    moved = bisect_right(times, moved_at(series.start, series.end, count))
+    length, together = _steps(series.start, series.end, count)
+    last = (math.ceil(series.end / length / together) - 1) * together * length
+    moved = bisect_right(times, last if length * together <= 2 * MOVES_EVERY else series.end)
     places = fullest(times[:moved], values[:moved], series.start, series.end, count)
     ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
     text = "".join(column(one, 1)[0].text for one in ends)

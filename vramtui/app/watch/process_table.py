@@ -75,22 +75,10 @@ _NARROW = narrowed(
 # Widths for a short command: NOW without the unit, which the foot has too, and USER for the longest name.
 _SHORT_NOW, _LEAST_USER = 6, 5
 NAME_MOST = 10
-SORTED_BY: dict[SortColumn, str] = {
-    "pid": "pid",
-    "gpu": "GPU",
-    "user": "user",
-    "type": "type",
-    "now": "memory",
-    "peak": "peak",
-    "predicted": "prediction",
-    "delta": "difference",
-    "sm": "SM %",
-    "cpu": "CPU %",
+SORTED_BY: dict[SortColumn, str] = {  # if it is not its name
+    "gpu": "GPU", "now": "memory", "predicted": "prediction", "delta": "difference", "sm": "SM %", "cpu": "CPU %",
     "host": "host memory",
-    "time": "time",
-    "job": "job",
-    "command": "command",
-}
+}  # fmt: skip
 GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU", "tree": "process tree"}
 
 
@@ -179,14 +167,10 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
     return strip(under_cursor(pieces, cursor), width, base)
 
 
+# What is drawn of a row: only number and profile of its GPU.
 _of_row: Callable[[ProcessRow], tuple[object, ...]] = attrgetter(
     *(name for name in ProcessRow.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
 )
-
-
-def look_alike(one: ProcessRow, other: ProcessRow) -> bool:
-    """Return whether two rows are drawn the same; the table shows only number and profile of a row's GPU."""
-    return one is other or _of_row(one) == _of_row(other)
 
 
 def running_time(minutes: int) -> str:
@@ -300,7 +284,7 @@ class Rows(CursorRows[View, ProcessRow]):
         return row_strip(_columns(self.view, self.breadth, width), row, palette, width, cursor)
 
     def alike(self, one: ProcessRow, other: ProcessRow) -> bool:
-        return look_alike(one, other)
+        return one is other or _of_row(one) == _of_row(other)
 
     def layout_of(self, view: View) -> object:
         return view.columns, view.predicts, view.rare, _longest_user(view)
@@ -399,7 +383,7 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         if view.reason and view.panel is None and view.reported is None and not view.predicts:
             states.append(view.reason)
         elif view.is_monitor and view.group == "none":
-            states.append(f"by {SORTED_BY[view.sort]}")
+            states.append(f"by {SORTED_BY.get(view.sort, view.sort)}")
         if view.is_frozen:
             states.append("sorting frozen · Esc resumes")
         return title, " · ".join(states)
