@@ -54,14 +54,8 @@ class HandRunner:
             raise UserError(self._problem)
         memory = device.total_memory
         verdict = "fits" if memory > FITS else "does not fit"
-        return CardRun(
-            card=device.name,
-            allocated=FITS - 2 * GIB,
-            reserved=FITS - GIB,
-            process=FITS,
-            memory=memory,
-            verdict=verdict,
-        )
+        held = {"allocated": FITS - 2 * GIB, "reserved": FITS - GIB, "process": FITS}
+        return CardRun(card=device.name, **held, memory=memory, verdict=verdict)
 
 
 async def opened(driver: Driver) -> EachCardWindow:

@@ -270,19 +270,10 @@ async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
             await pilot.pause(0.02)
 
 
-HOST = Host(
-    name="gpu01",
-    cpu_percent=12.4,
-    memory_total=512 * GIB,
-    memory_available=480 * GIB,
-    load=(1.04, 2.0, 3.0),
-    swap_total=8 * GIB,
-    swap_free=7 * GIB,
-)
-
-
-def test_the_host_is_told_as_far_as_there_is_room_and_one_without_an_answer_is_said() -> None:
-    assert host_facts(HOST) == ("CPU 12 %", "RAM  7 % of 512 GiB", "load 1.0", "swap 13 % of 8 GiB")
+def test_the_host_is_told_as_far_as_it_is_known_and_one_without_an_answer_is_said() -> None:
+    host = Host(name="gpu01", cpu_percent=12.4, memory_total=512 * GIB, memory_available=480 * GIB, load=(1.04, 2, 3))
+    host = msgspec.structs.replace(host, swap_total=8 * GIB, swap_free=7 * GIB)
+    assert host_facts(host) == ("CPU 12 %", "RAM  7 % of 512 GiB", "load 1.0", "swap 13 % of 8 GiB")
     assert not any(host_facts(Host(name="gpu01", memory_total=GIB)))
     panel = GpuPanel()
     asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))

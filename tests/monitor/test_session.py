@@ -9,13 +9,7 @@ from tests.app import scenes
 from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
-from vramtui.core.observation.probe_messages import (
-    Beat,
-    Hello,
-    MemoryCounters,
-    ObservedJob,
-    ProbeDevice,
-)
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import JobRank, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run

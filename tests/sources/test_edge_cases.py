@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
-from tests.stub.world import (
-    MEMORY_CALLS,
-    MIB,
-    NOT_AVAILABLE,
-    NOT_SUPPORTED,
-    StubGpu,
-    StubProcess,
-)
+from tests.stub.world import MEMORY_CALLS, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubGpu, StubProcess
 from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.signals import refused
@@ -139,8 +132,7 @@ def test_a_containers_own_job_has_its_pid_in_here(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
     monkeypatch.setattr(host, "has_device_open", lambda pid, device="": pid in (inside if device else {ME}))
     namespace = host.PidNamespace()
-    children = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
-    first, second = (child.pid for child in children)
+    first, second = sorted({int(one.name) for one in Path("/proc").glob("[0-9]*")} - {ME})[:2]
     for listed, jobs, expected in (
         ((), (), {}),
         ((5001,), (first,), {5001: first}),
@@ -154,6 +146,3 @@ def test_a_containers_own_job_has_its_pid_in_here(monkeypatch: pytest.MonkeyPatc
         assert namespace.numbers([pid + (1 << 22) for pid in listed]) == {
             pid + (1 << 22): expected[pid] for pid in expected
         }
-    for child in children:
-        child.kill()
-        child.wait()
