@@ -26,7 +26,7 @@ READERS = {
             "vramtui/core/estimate/explanation.py",
             "vramtui/api/schemas.py",
             "vramtui/core/observation/alerts.py",
-            "vramtui/core/observation/oom/advice.py",
+            "vramtui/core/observation/oom",
             "vramtui/estimators/analytic/sizes/precision.py",
         ),
         "what comes with the program",
