@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tables import rows
@@ -47,26 +48,25 @@ def test_a_service_is_chosen_by_its_name() -> None:
 
 def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    served = preset_asked(
-        "vllm serve Qwen/Qwen3-8B --max-model-len 16384 --kv-cache-dtype odd --enable-prefix-caching --port 1", LIBRARY
-    )
+    text = "vllm serve Qwen/Qwen3-8B --max-model-len 16384 --kv-cache-dtype odd --enable-prefix-caching --port 1"
+    served = preset_asked(text, LIBRARY)
     assert isinstance(served.preset.run, ServeRun)
     assert served.preset.run.max_model_len == 16384
     assert served.preset.notes.startswith("Not used: --kv-cache-dtype odd, --enable-prefix-caching. ")
-    trained = preset_asked(
-        "torchrun --nproc-per-node 2 train.py --model_name_or_path gpt2 --neftune_noise_alpha 5", LIBRARY
-    )
+    text = "torchrun --nproc-per-node 2 train.py --model_name_or_path gpt2 --neftune_noise_alpha 5"
+    trained = preset_asked(text, LIBRARY)
     assert isinstance(trained.preset.run, TrainRun)
     assert trained.preset.parallel.data == 2
     assert "Not used: --neftune_noise_alpha 5." in trained.preset.notes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes
 
 
-@pytest.mark.parametrize(("log", "values"), rows(__file__, "a_log_states_the_job"))
-def test_a_log_states_the_job(log: str, values: dict[str, object], tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(log, encoding="utf-8")
-    preset = preset_asked(str(tmp_path / "a.log"), LIBRARY).preset
-    assert {key: getattr(preset.parallel if key == "tensor" else preset.run, key) for key in values} == values
+@pytest.mark.parametrize(("text", "values"), rows(__file__, "a_text_states_the_job"))
+def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    preset = preset_asked(text if text.startswith("llama-server ") else str(tmp_path / "a.log"), LIBRARY).preset
+    found = msgspec.to_builtins(preset.run) | msgspec.to_builtins(preset.parallel or {}) | {"notes": preset.notes[:40]}
+    assert {key: found[key] for key in values} == values
 
 
 @pytest.mark.parametrize(("command", "sentence"), rows(__file__, "a_command_without_a_known_model_is_refused"))

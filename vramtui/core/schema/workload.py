@@ -268,6 +268,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         kv_connector: vLLM hands keys and values to another server or cache (LMCache), whose buffers are unknown.
         gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
         tensor_split: shares of llama.cpp's GPUs (-ts 3,1), as many as parallel.pipeline; alike when absent.
+        cpu_moe: the first blocks whose experts llama.cpp leaves in host memory (-ncmoe); none when absent.
+        no_kv_offload: llama.cpp's cache is in host memory (-nkvo).
         attention: llama.cpp's flash attention, or `eager` for -fa off.
         mmproj: llama.cpp has the projector for images on its first GPU.
         stored: what the model's file really holds, where it was looked at.
@@ -292,6 +294,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kv_connector: bool = False
     gpu_layers: NotNegative | None = None
     tensor_split: TensorSplit | None = None
+    cpu_moe: NotNegative | None = None
+    no_kv_offload: bool = False
     attention: Attention = "flash"
     mmproj: bool = False
     stored: Stored | None = None

@@ -17,6 +17,7 @@ LONGEST = 1 << 16
 _SET = re.compile(r"(-{0,2}[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _PYTHON = re.compile(r"python[\d.]*")
+_PAIRED = {"-ot", "--override-tensor"}  # whose values are themselves NAME=VALUE
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -49,12 +50,13 @@ def read_command_line(command: str) -> CommandLine:
     except ValueError:
         words = tuple(command.split())
     options: list[Option] = []
-    for word, following in zip(words, (*words[1:], ""), strict=False):
-        pair = _SET.fullmatch(word)
+    for before, word, following in zip(("", *words), words, (*words[1:], ""), strict=False):
+        pair = _SET.fullmatch(word) if before not in _PAIRED else None
         if pair and "/" not in pair[1]:
             options.append(Option(pair[1].lstrip("-").replace("-", "_"), pair[2], word))
         elif _FLAG.fullmatch(word):
-            value = "" if _FLAG.fullmatch(following) or _SET.fullmatch(following) else following
+            is_next = _FLAG.fullmatch(following) or (_SET.fullmatch(following) and word not in _PAIRED)
+            value = "" if is_next else following
             options.append(Option(word.lstrip("-").replace("-", "_"), value, f"{word} {value}".rstrip()))
     return CommandLine(words, _script(words), tuple(options))
 

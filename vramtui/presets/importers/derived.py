@@ -227,8 +227,9 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
     words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
     if pasted.gpus is not None:
         words.append(f"The file asks for {pasted.gpus} {f'{pasted.card} ' if pasted.card else ''}GPUs.")
-    if derived.assumed:
-        words.append(f"Not stated, so assumed: {', '.join(key.removeprefix('run.') for key in derived.assumed)}.")
+    is_said = " is read as " in derived.preset.notes
+    if assumed := [key.removeprefix("run.") for key in derived.assumed if not (is_said and key == "model")]:
+        words.append(f"Not stated, so assumed: {', '.join(assumed)}.")
     notes_text = " ".join((*words, *notes, derived.preset.notes)).strip()
     preset = msgspec.structs.replace(derived.preset, notes=notes_text)
     return msgspec.structs.replace(derived, key=derived.key.removeprefix(DERIVED), preset=preset)

@@ -56,16 +56,23 @@ _REGEX = re.compile(r"[\\(|\[^$*]")
 # An expression may not repeat a group, nor repeat much, as matching could then take for ever.
 _REPEATED_GROUP, _REPEATS = re.compile(r"\)\s*[*+{]"), re.compile(r"[*+{]")
 _LONGEST_REGEX, _MOST_REPEATS = 400, 5
+EVERY_LAYER, MOST_BLOCKS = "999", 128
 
 
-def _matched(expression: str) -> str | None:
-    """List the layers that a regular expression matches; None if there are none, or if it is not safe to try."""
+def _compiled(expression: str) -> "re.Pattern[str] | None":
     many = len(expression) > _LONGEST_REGEX or len(_REPEATS.findall(expression)) > _MOST_REPEATS
     if many or _REPEATED_GROUP.search(expression):
         return None
     try:
-        wanted = re.compile(expression)
+        return re.compile(expression)
     except (re.error, OverflowError, RecursionError):
+        return None
+
+
+def _matched(expression: str) -> str | None:
+    """List the layers that a regular expression matches; None if there are none, or if it is not safe to try."""
+    wanted = _compiled(expression)
+    if wanted is None:
         return None
     names = [
         layer.rpartition(".")[2]
@@ -90,14 +97,28 @@ def modules(value: str) -> str | None:
 
 
 def llama_cpp_layers(value: str) -> str | None:
-    """Read `-ngl`: more layers than any model has mean all, which is the default too."""
-    return value if value.isdecimal() and int(value) < 200 else None
+    """Read `-ngl` and `-ncmoe`: a number, or all of them."""
+    return EVERY_LAYER if value in {"all", "-1", "-2"} else value if value.isdecimal() else None
+
+
+def experts(value: str) -> str | None:
+    """Count the blocks whose experts `-ot PATTERN=CPU` leaves in host memory; None if it moves anything else."""
+    pattern, _, place = value.rpartition("=")
+    moved = _compiled(pattern)
+    if place != "CPU" or moved is None:
+        return None
+    names = ("attn_q", "ffn_norm", "ffn_up", "ffn_up_exps", "ffn_down_exps", "ffn_gate_exps")
+    moves = [[bool(moved.search(f"blk.{block}.{name}.weight")) for name in names] for block in range(MOST_BLOCKS)]
+    blocks = [block for block in moves if any(block)]
+    if not blocks or any(block != [False] * 3 + [True] * 3 for block in blocks):
+        return None
+    return EVERY_LAYER if len(blocks) == MOST_BLOCKS else str(len(blocks))
 
 
 SPELLINGS: dict[str, Spelling] = {
     "whole": whole, "number": _between(0, 1e12), "positive": _between(0, 1e12, excluded=0),
     "share": _between(0, 1, excluded=1), "portion": _between(0, 1, excluded=0), "modules": modules, "str": str,
-    "llama_cpp_layers": llama_cpp_layers,
+    "llama_cpp_layers": llama_cpp_layers, "experts": experts,
 }  # fmt: skip
 
 
@@ -123,12 +144,12 @@ def _spelling(written: str, words: Mapping[str, Mapping[str, str]]) -> Spelling:
     return SPELLINGS[how]
 
 
-def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, frozenset[str]]]:
-    """Read `options.txt`: its tables of options, of words, and of what is not modelled."""
+def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, frozenset[str]], "re.Pattern[str]"]:
+    """Read `options.txt`: its tables of options, of words, of what is not modelled, and of what changes no memory."""
     tables: dict[str, Keys] = {}
     words: dict[str, dict[str, str]] = {}
     not_modelled: dict[str, frozenset[str]] = {}
-    section, inherited = "", Keys()
+    section, inherited, weightless = "", Keys(), list[str]()
     for line in Path(__file__).with_name("options.txt").read_text(encoding="utf-8").splitlines():
         names, _, value = (part.strip() for part in line.partition("="))
         if line.startswith("["):
@@ -140,6 +161,8 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
                 tables[section] = dict(inherited)
         elif section.startswith("words ") and value:
             words[section[6:]] |= dict.fromkeys(value.split(), names)
+        elif section == "weightless" and not line.startswith("#"):
+            weightless += line.split()
         elif section == "not modelled" and names and not line.startswith("#"):
             not_modelled |= dict.fromkeys(names.split(), frozenset(value.split()))
         elif value and not line.startswith("#"):
@@ -148,17 +171,17 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
                 before = tables[section].get(name, ())
                 own = () if before is inherited.get(name) else before
                 tables[section][name] = (*own, (key, _spelling(written, words)))
-    return tables, words, not_modelled
+    return tables, words, not_modelled, re.compile("|".join(weightless), re.IGNORECASE)
 
 
 # Keys that change the memory and are not modelled, with their words; an empty set is any word.
-_TABLES, _WORDS, NOT_MODELLED = _read()
+_TABLES, _WORDS, NOT_MODELLED, WEIGHTLESS = _read()
 DTYPES, OPTIMIZERS, ATTENTIONS, CACHES = (_WORDS[name] for name in ("dtypes", "optimizers", "attentions", "caches"))
 KEYS = {section[5:]: table for section, table in _TABLES.items() if section.startswith("file ")}
 _OPTIONS = {name: {option: keys[0] for option, keys in table.items()} for name, table in _TABLES.items()}
 _ADAPTERS, SHARED = _OPTIONS.pop("adapters"), _OPTIONS.pop("shared")
 OWN = {name: key for name, (key, _) in _OPTIONS.pop("own").items()}
-FLAGS = {name: table for name, table in _OPTIONS.items() if not name.startswith(("file ", "not "))}
+FLAGS = {name: table for name, table in _OPTIONS.items() if not name.startswith(("file ", "not ", "weightless"))}
 # The families that are servers, and their engine in a preset.
 SERVERS: dict[str, Engine] = {
     "vllm": "vllm",
@@ -172,18 +195,6 @@ MODEL_FLAGS = (
 )  # fmt: skip
 # Options of launchers that count a job's processes.
 LAUNCHED = ("nproc_per_node", "num_processes", "num_gpus")
-# Options and keys of files that change no memory on the GPU, by the beginning of their names.
-WEIGHTLESS = re.compile(
-    r"(?:host|port|api_key|served_model_name|chat_template|tokenizer(?!\.max_seq_len)|trust_remote_code|log|report_to|wandb"
-    r"|mlflow|seed|learning_rate|lr|warmup|weight_decay|adam_|max_steps|num_(?:train_)?epochs|epochs|num_epochs|save|output"
-    r"|overwrite|dataset|data(?!_parallel)|preprocessing|template|push_to_hub|hub_|resume|do_(?:train|eval)|stage$|eval_s|eval_table"
-    r"|evaluation_strategy|lora_alpha|loraplus|max_samples|plot_loss|ddp_timeout|val_size|master_|main_process|main_training"
-    r"|machine_rank|rdzv|num_machines|debug|gpu_ids|tpu_|same_network|use_cpu|special_tokens|shuffle|train_on_inputs|group_by"
-    r"|strict|download_dir|threads|t$|tool|reasoning|enable_auto_tool|metric_logger|profiler|device$|compute_env|sample_packing|eval_sample_packing|pad_to_sequence_len|packing|dataset|packed|distributed_type|loss_watchdog"
-    r"|trackio|field_|hf_token|no_webui|webui|alias|jinja|temp|top_|n_predict|prompt|cache_dir|bnb_4bit_|downcast|optim_args"
-    r"|model_type|is_\w+_derived|NCCL|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER)|VLLM_(?:LOGGING|WORKER|USE_V1|HOST|ATTENTION))",
-    re.IGNORECASE,
-)
 GGUF_QUANTIZATIONS = get_args(Quantization)
 
 

@@ -226,6 +226,20 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
     keys = line.find("ctk", "cache_type_k")
     if family == "llama.cpp" and keys is not None and line.find("ctv", "cache_type_v") is None:
         yield _offer("run.kv_cache_v", "fp16", keys)  # values stay as they are
+    if family == "llama.cpp":
+        # A batch limits the micro-batch; they are 2,048 and 512 if not stated (src/llama-context.cpp, common/common.h).
+        batch, micro = line.find("b", "batch_size"), line.find("ub", "ubatch_size")
+        most = int((batch and whole(batch.value)) or 2048)
+        if batch is not None and most < int((micro and whole(micro.value)) or 512):
+            yield _offer("run.max_num_batched_tokens", str(most), batch)
+        # It takes all GPUs that are visible, unless -sm none is given.
+        mode, asked = line.find("sm", "split_mode"), line.find(*LAUNCHED)
+        listed = line.find("ts", "tensor_split") or line.find("dev", "device") or line.find("CUDA_VISIBLE_DEVICES")
+        gpus = len(re.split("[,/]", listed.value)) if listed else int((asked and whole(asked.value)) or 1)
+        if mode is not None and mode.value == "none":
+            yield _offer("run.tensor_split", "", mode)
+        elif gpus > 1 and (shared := listed or asked):
+            yield _offer("parallel.pipeline", str(gpus), shared)
     # A launcher's processes are data-parallel ranks, unless something else shares them.
     processes = line.find(*LAUNCHED)
     count = whole(processes.value) if processes is not None else None
@@ -335,6 +349,8 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
             read: object = toml.loads(f"value = {offer.value}")["value"]
         except (ValueError, RecursionError):
             read = offer.value
+        if offer.key == "run.mmproj" and all(one.place != "tower" for one in getattr(workload.model, "tensors", ())):
+            continue  # the size of its tower is unknown
         changed = _changed(workload, offer.key, read)
         if changed is not None:
             workload = changed
@@ -385,6 +401,7 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
         return (
             option == named
             or option.name in known
+            or (option.name in {"sm", "split_mode"} and option.value in {"none", "layer"})
             or option.name in {"fsdp", "use_fsdp", "fsdp_sharding_strategy", "zero_stage", "finetuning_type"}
             or is_checkpointing_off(option.name, option.value)
             or any(file.name == option.value for file in files)

@@ -3,6 +3,7 @@
 import re
 import sys
 from bisect import bisect
+from collections.abc import Sequence
 from math import prod
 
 import msgspec
@@ -71,6 +72,8 @@ class Offloaded:
             blocks = [number for number in own if number < self.layers]
             self.first = start + (blocks[0] if blocks else self.layers)
             self.layers, self.stop = len(blocks), self.first + len(blocks)
+        # Blocks of these whose experts are in host memory.
+        self.without_experts = max(0, min(self.stop, run.cpu_moe or 0) - self.first) if model.num_experts else 0
         self.recipe = inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
         types = run.kv_cache, run.kv_cache_v or run.kv_cache  # of keys and values, which are as many
@@ -82,16 +85,25 @@ class Offloaded:
 
     def weights(self) -> int:
         """Bytes of the tensors on the card; the embedding of words stays in host memory."""
-        stored = self.run.stored
+        stored, tensors = self.run.stored, self._tensors()
+        others = [one for one in tensors if not one.module.startswith("experts_")]
         if stored is not None:
             share = stored.blocks * self.layers // self.model.num_hidden_layers
+            blocks = numel_of(one for one in tensors if one.layer)
+            experts = share * (numel_of(tensors) - numel_of(others)) // max(blocks, 1)
             # An output layer that is the embedding is one more copy of it.
             last = stored.output + (stored.embedding if self.model.tie_word_embeddings else 0)
-            return share + (last if self.output else 0)
-        tensors, size = self._tensors(), self.recipe.frozen
-        if self.run.quantization is None:
+            size = share + (last if self.output else 0)
+        else:
+            size = self._bytes(tensors)
+            experts = size - self._bytes(others) if self.without_experts else 0
+        return size - experts * self.without_experts // max(self.layers, 1)
+
+    def _bytes(self, tensors: Sequence[Parameter]) -> int:
+        size, kind = self.recipe.frozen, self.run.quantization
+        if kind is None:
             return block_bytes(tensors, size).bytes
-        return quantized(tensors, size, self.run.quantization, self.model.num_hidden_layers).bytes
+        return quantized(tensors, size, kind, self.model.num_hidden_layers).bytes
 
     def _tensors(self) -> tuple[Parameter, ...]:
         spec = decoder_spec(self.model)
@@ -104,6 +116,8 @@ class Offloaded:
 
     def cache(self) -> tuple[int, str]:
         """Bytes of these layers' cache for the whole context, and the arithmetic."""
+        if self.run.no_kv_offload:
+            return 0, "the cache is in host memory"
         kinds = self._kinds(self.first, self.stop)
         states = sum(kind.layers * state_bytes(kind, 2) for kind in kinds)
         size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * self.sequences
@@ -165,15 +179,17 @@ class Offloaded:
             at_once.append(
                 (scores, f"{batch} tokens x 4 B x ({model.num_attention_heads} scores + mask of {cells:,} + {stream})")
             )
-        if not self.is_whole:
+        if not self.is_whole and not self.run.no_kv_offload:
             cache = max((self._cells(kind) * kind.per_token for kind in self._kinds(0)), default=0)
             copied = int(cache * self.bits / 8)
             attention = copied + 4 * batch * (2 * model.hidden_size + heads)
             at_once.append(
                 (attention, f"{batch} tokens x 4 B x ({stream}) + a copy of a layer's cache of {copied:,} B")
             )
+        if not self.is_whole or self.without_experts:
             # A layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts.
-            whole, last = (Offloaded(model, msgspec.structs.replace(self.run, gpu_layers=n)) for n in (None, 1))
+            runs = (msgspec.structs.replace(self.run, gpu_layers=count, cpu_moe=None) for count in (None, 1))
+            whole, last = (Offloaded(model, run) for run in runs)
             width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
             numbers = max(numel_of(whole._tensors()) - numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
             matrix = width * model.hidden_size * (whole.weights() - last.weights()) // numbers
@@ -266,12 +282,14 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         notes.append(
             "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
         )
-    every, on_gpus = Offloaded(model, msgspec.structs.replace(run, gpu_layers=None)), Offloaded(model, run)
-    if not on_gpus.is_whole or not on_gpus.output:
+    all_there = msgspec.structs.replace(run, gpu_layers=None, cpu_moe=None, no_kv_offload=False)
+    every, on_gpus = Offloaded(model, all_there), Offloaded(model, run)
+    if not on_gpus.is_whole or not on_gpus.output or on_gpus.without_experts or run.no_kv_offload:
         host = every.weights() + every.cache()[0] - on_gpus.weights() - on_gpus.cache()[0]
         notes.append(
             f"{on_gpus.layers} of {model.num_hidden_layers} layers are on the card"
             + ("" if on_gpus.output else ", the output layer is not")
+            + (f", the experts of {on_gpus.without_experts} are not" if on_gpus.without_experts else "")
             + f"; {format_bytes(host)} of blocks, output layer and cache are in host memory"
         )
     if run.stored is None and run.quantization is None:

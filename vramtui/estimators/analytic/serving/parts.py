@@ -150,6 +150,8 @@ def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
     for name, unused in (
         ("gpu_layers", None),
         ("tensor_split", None),
+        ("cpu_moe", None),
+        ("no_kv_offload", False),
         ("mmproj", False),
         ("attention", "flash"),
         ("kv_cache_v", None),
