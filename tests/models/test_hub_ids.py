@@ -55,9 +55,7 @@ CONFIGS = list({row.names[0]: row for _, row in configs_on_hub().values()}.value
 
 @for_each(CONFIGS)
 def test_each_config_has_the_parameters_that_are_published(row: HubConfig) -> None:
-    """Those of the module that transformers 5.23 builds of it on the meta device, with its routers' buffers; of Kimi
-    K2.5, which it does not have, those of its files.
-    """
+    """Those of transformers 5.23 on the meta device, with routers' buffers; of Kimi K2.5, which it lacks, its files."""
     preset = preset_of_values(row.names[0], row.config)
     assert parameter_count(preset.model) == row.parameters
     assert "not downloaded" in preset.notes
@@ -160,8 +158,9 @@ def test_a_local_copy_and_a_local_folder_come_first(tmp_path: Path, monkeypatch:
 def test_a_name_that_is_only_alike_is_refused_with_the_preset_and_the_command() -> None:
     with pytest.raises(UserError, match=r"--hub` asks.*preset llama-3.1-8b-infer has a model of that name and size"):
         preset_named("NousResearch/Hermes-9-Llama-3.1-8B", PresetLibrary())
-    with pytest.raises(UserError, match="`vramtui estimate sshleifer/tiny-gpt2 --hub`"):
-        preset_named("sshleifer/tiny-gpt2", PresetLibrary())
+    for other in ("sshleifer/tiny-gpt2", "black-forest-labs/FLUX.2-dev", "google/gemma-3n-E4B-it"):
+        with pytest.raises(UserError, match=f"`vramtui estimate {other} --hub`((?!flux-dev|gemma-3-4b).)*$"):
+            preset_named(other, PresetLibrary())
 
 
 def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: Path) -> None:

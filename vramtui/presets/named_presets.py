@@ -1,7 +1,8 @@
 """The preset of a name: `resolve` finds what the name is, and each kind of thing has its way to a preset."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 import msgspec
@@ -206,23 +207,17 @@ def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
 
 def _guess(name: str, library: PresetLibrary) -> str:
     """The names that may be meant: those of the family, or the most similar one; otherwise what to do."""
-
-    def models_like(word: str) -> tuple[str, ...]:
-        return names_like(word, library.keys(), (known for known in known_names() if "/" not in known))
-
-    family = models_like(name)
-    if family:
-        *others, last = family
-        meant = f"{', '.join(others)} or {last}" if others else last
-        return f" (did you mean {meant}?); `vramtui presets list` names them all"
-    # Nets' names have `_`, and presets' names `-`.
-    nets = net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
-    guess = nearest_few(name, (*library.keys(), *nets)) or nearest_few(name, known_names(), cutoff=ALIKE)
+    keys, models = library.keys(), [known for known in known_names() if "/" not in known]
+    if family := names_like(name, keys, models):
+        guess = f" (did you mean {' or '.join(filter(None, (', '.join(family[:-1]), family[-1])))}?)"
+    else:
+        # Nets' names have `_`, and presets' names `-`.
+        nets = net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
+        guess = nearest_few(name, (*keys, *nets)) or nearest_few(name, known_names(), cutoff=ALIKE)
     if guess:
         return f"{guess}; `vramtui presets list` names them all"
     word = _FIRST_WORD.match(name)  # `glm-4.6` is a GLM
-    kin = models_like(word[0]) if word is not None else ()
-    if kin:
+    if word is not None and (kin := names_like(word[0], keys, models)):
         return (
             f"; of that family {', '.join(kin)} are known, and `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
         )
@@ -254,14 +249,21 @@ _ALIASES = {
 
 
 def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str]) -> PresetFile | None:
-    """Return the preset of the model called `name` whose run is the nearest to `values`; None if no model has that name
-    and size.
-    """
-    words = _words(name)
+    """Return the preset of the model called `name` whose run is the nearest to `values`; None if there is none."""
+    words = list(_words(name))
     best, closest = None, (0, 0)
     for preset_file in library.all():
-        parts = _words("-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS))
-        if not parts or not parts <= words:
+        key = "-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS)
+        parts = {word[0] for word in _words(key)}
+        if not parts or not parts <= {word[0] for word in words}:
+            continue
+        # A number after the family's name, or letters joined to its number: FLUX.2 is not FLUX, Gemma 3n not Gemma 3.
+        family = key.partition("-")[0]
+        if any(
+            after[0] not in parts and word[0] in parts
+            and (after[0][0].isdigit() if word[0] == family else word[0][0].isdigit() and word.end() == after.start())
+            for word, after in pairwise(words)
+        ):  # fmt: skip
             continue
         run, parallel = preset_file.preset.run, preset_file.preset.parallel or Parallel()
         agreement = (
@@ -276,10 +278,10 @@ def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str])
     return best
 
 
-def _words(name: str) -> set[str]:
+def _words(name: str) -> Iterator[re.Match[str]]:
     """The words and numbers of a model's name; `3_1` is 3.1, and names without a size get the one they mean."""
     plain = name.lower().rstrip("/")
     text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(plain).name if "." in plain else plain)
     for short, whole_name in _ALIASES.items():
         text = re.sub(rf"{re.escape(short)}$", whole_name, text)
-    return set(_PARTS.findall(text))
+    return _PARTS.finditer(text)

@@ -308,12 +308,8 @@ def local_models(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
 
 
 def not_found(name: str, alike: str | None = None, guess: str = "") -> str:
-    """A sentence for a name that no preset has and no store knows, with what to do next.
-
-    Args:
-        name: what was asked for.
-        alike: the key of a preset whose model has that name's words and size, if there is one.
-        guess: asks whether another name was meant; empty if none is like it.
+    """A sentence for a name that no preset has and no store knows, with what to do next: `alike` is the key of a preset
+    whose model has that name's words and size, and `guess` asks whether another name was meant.
     """
     places = ", ".join(store for store, _, _ in STORES)
     shown_name = printable(name[:LONGEST])
