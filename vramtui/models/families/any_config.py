@@ -13,7 +13,6 @@ from vramtui.models.families.families import (
     LISTS,
     NAMES,
     SLIDING,
-    WINDOWS,
     Family,
     Layer,
     attention,
@@ -23,29 +22,7 @@ from vramtui.models.families.families import (
     own_keys,
     truth,
 )
-from vramtui.models.families.keys import (
-    BARE,
-    CHOSEN,
-    CLASSES,
-    DENSE_FIRST,
-    EXPERT_WIDTH,
-    EXPERTS,
-    HEAD_DIM,
-    HEADS,
-    HIDDEN,
-    KV_HEADS,
-    LAYERS,
-    POSITIONS,
-    SHARED,
-    SHARED_WIDTH,
-    TEXT_PARTS,
-    VOCABULARY,
-    Keys,
-    head_of,
-    labels_of,
-    layer_count,
-    sizes_of,
-)
+from vramtui.models.families.keys import BARE, CLASSES, TEXT_PARTS, Keys, head_of, labels_of, layer_count, sizes_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import filled_in, shape_table, text_type
 from vramtui.models.shapes.nets import (
@@ -167,7 +144,7 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
         "head_dim": sizes.head_dim,
         "intermediate_size": sizes.ffn,
         "vocab_size": max(1, sizes.vocab),
-        "max_position_embeddings": keys.maybe(*POSITIONS) or None,
+        "max_position_embeddings": keys.maybe("max_position_embeddings") or None,
         "hidden_act": ACTIVATIONS.get(act, "gelu" if "gelu" in act else "silu"),
         "gated_mlp": family.gated,
         "norm": family.norm,
@@ -179,15 +156,15 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
         "lm_head_bias": truth(keys, family.head_bias),
         "tie_word_embeddings": keys.flag("tie_word_embeddings", family.tied),
     }
-    count, sparse = keys.maybe(*EXPERTS), family.sparse or has_experts
+    count, sparse = keys.maybe("num_experts"), family.sparse or has_experts
     first = next((number for number in range(layers) if sparse(keys, number)), None)
     if first is not None and count:
-        width = keys.maybe(*(family.expert_width or EXPERT_WIDTH)) or sizes.ffn
-        own, alike = keys.maybe(*SHARED_WIDTH), keys.maybe(*SHARED)
+        width = keys.maybe(family.expert_width or "moe_intermediate_size") or sizes.ffn
+        own, alike = keys.maybe("shared_expert_intermediate_size"), keys.maybe("n_shared_experts")
         shared = (alike or 0) * width if own is None else own if alike is None else own * alike
         table |= {
             "num_experts": count,
-            "num_experts_per_tok": min(count, max(1, keys.maybe(*CHOSEN) or 2)),
+            "num_experts_per_tok": min(count, max(1, keys.maybe("num_experts_per_tok") or 2)),
             "moe_intermediate_size": width,
             "shared_expert_intermediate_size": (shared if family.shared else 0) or None,
             "first_k_dense_replace": first,
@@ -200,14 +177,14 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
 
 def has_experts(keys: Keys, number: int) -> bool:
     """Return whether a layer (from 0) has experts, by the keys that most families use."""
-    if not keys.maybe(*EXPERTS):
+    if not keys.maybe("num_experts"):
         return False
     for name in ("mlp_layer_types", "moe_layer_freq"):
         listed = keys.items(name)
         if number < len(listed):
             return listed[number] not in ("dense", "mlp", 0)
     last = keys.whole("moe_layer_end_index", default=number)
-    among = keys.whole(*DENSE_FIRST, default=0) <= number <= last
+    among = keys.whole("first_k_dense_replace", default=0) <= number <= last
     if not among or number in keys.items("mlp_only_layers"):
         return False
     if keys.items("moe_layers"):
@@ -236,14 +213,14 @@ def modelled_decoder(
         return None
     table = nearest_decoder(keys, family)
     hidden, heads = table["hidden_size"], table["num_attention_heads"]
-    usual = (
-        (POSITIONS, "max_position_embeddings", table.get("max_position_embeddings")),
-        (KV_HEADS, "num_key_value_heads", heads),
-        (HEAD_DIM, "head_dim", hidden // heads),
-        (EXPERT_WIDTH, "moe_intermediate_size", table["intermediate_size"]),
-    )
-    for names, key, value in usual:
-        if given.maybe(*names) is None and table.get(key) == value:
+    usual = {
+        "max_position_embeddings": table.get("max_position_embeddings"),
+        "num_key_value_heads": heads,
+        "head_dim": hidden // heads,
+        "moe_intermediate_size": table["intermediate_size"],
+    }
+    for key, value in usual.items():
+        if given.maybe(key) is None and table.get(key) == value:
             table.pop(key, None)
     if family.positions is not None:
         rows, more = family.positions
@@ -252,7 +229,7 @@ def modelled_decoder(
     kinds = family.kinds(keys, layer_count(keys))
     full = [number for number, kind in enumerate(kinds, 1) if kind not in SLIDING]
     if len(full) < len(kinds):
-        table |= {"sliding_window": keys.maybe(*WINDOWS), "sliding_window_pattern": full[0] if full else None}
+        table |= {"sliding_window": keys.maybe("sliding_window"), "sliding_window_pattern": full[0] if full else None}
     table = {key: value for key, value in (table | own).items() if value is not None}
     try:
         spec = decoder_spec(msgspec.convert(table, TransformerModel))
@@ -375,8 +352,8 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     if encoder is not None:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     if _is_followed(kind):
-        for names in (HIDDEN, LAYERS, HEADS, VOCABULARY):  # without these it is not this model
-            Keys(values).whole(*names)
+        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):  # without: another model
+            Keys(values).whole(name)
     try:
         model = _by_family(values, is_listed=is_listed)
     except DamagedError:

@@ -14,20 +14,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.schema.models import EncoderDecoderModel, EncoderModel
-from vramtui.models.families.keys import (
-    FFN,
-    HEADS,
-    HIDDEN,
-    LAYERS,
-    VOCABULARY,
-    Keys,
-    Table,
-    activation,
-    dropout_of,
-    labels_of,
-    layer_count,
-    sizes_of,
-)
+from vramtui.models.families.keys import Keys, Table, activation, dropout_of, labels_of, layer_count, sizes_of
 
 # A net that is known by its name has no config to fill in, and no tensors to compare with.
 filled_in = late("vramtui.models.shapes.known:filled_in")
@@ -163,22 +150,25 @@ def bart(keys: Keys, architecture: str) -> Table | None:
     return _two_sides(keys, **positions, **more, dropout=keys.number("dropout", 0.1))
 
 
+_TOWER = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+
+
 class FollowedType(msgspec.Struct, frozen=True):
     """A type of config.
 
     Attributes:
         operators: its `[model]` table by its keys, filled in, and its class.
         usual: the class of a config that names none.
-        needed: what makes a model this one: keys that a file has to say, each by its names.
+        needed: what makes a model this one: keys that a file has to say.
     """
 
     operators: Callable[[Keys, str], Table | None]
     usual: str
-    needed: tuple[tuple[str, ...], ...] = (HIDDEN, LAYERS, HEADS, FFN, VOCABULARY)
+    needed: tuple[str, ...] = (*_TOWER, "vocab_size")
 
 
 _SIZES = ("layers", "attention_heads", "ffn_dim")
-_SIDES = (("d_model",), *((f"{side}_{key}",) for side in ("encoder", "decoder") for key in _SIZES), VOCABULARY)
+_SIDES = ("d_model", *(f"{side}_{key}" for side in ("encoder", "decoder") for key in _SIZES), "vocab_size")
 FOLLOWED: dict[str, FollowedType] = {
     "bart": FollowedType(bart, "BartForConditionalGeneration", _SIDES),
     "bert": FollowedType(bert, "BertModel"),
@@ -187,7 +177,7 @@ FOLLOWED: dict[str, FollowedType] = {
     "mt5": FollowedType(t5, "MT5ForConditionalGeneration"),
     "roberta": FollowedType(bert, "RobertaModel"),
     "t5": FollowedType(t5, "T5ForConditionalGeneration"),
-    "vit": FollowedType(vit, "ViTModel", (HIDDEN, LAYERS, HEADS, FFN)),
+    "vit": FollowedType(vit, "ViTModel", _TOWER),
     "whisper": FollowedType(whisper, "WhisperForConditionalGeneration", _SIDES),
     "xlm-roberta": FollowedType(bert, "XLMRobertaModel"),
 }
@@ -213,8 +203,8 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
     table = known.operators(Keys(filled_in(values, kind)), name)
     if table is None:
         return None
-    for names in known.needed:
-        keys.whole(*names)
+    for needed in known.needed:
+        keys.whole(needed)
     table = {key: value for key, value in table.items() if value is not None}
     tensors = generated_tensors(values | {"architectures": [name]})
     try:

@@ -13,30 +13,14 @@ from typing import Any
 
 import msgspec
 
-from vramtui.models.families.keys import (
-    FFN,
-    HIDDEN,
-    POSITIONS,
-    Keys,
-    LayerSizes,
-    Table,
-    activation,
-    dropout_of,
-    layer_count,
-    sizes_of,
-)
+from vramtui.models.families.keys import Keys, LayerSizes, Table, activation, dropout_of, layer_count, sizes_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.tensor_list import CacheList
 
 FULL, SLIDES, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 SPARSE = "minimax_m3_sparse"
 SLIDING = frozenset({SLIDES, "local", "hybrid_sliding", "sliding"})
-WINDOWS = (
-    "sliding_window", "sliding_window_size", "attention_window_size", "window_size", "local_attention_window",
-    "attention_window",
-)  # fmt: skip
 LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_layer_pattern")
-PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
 # What other families call the same kinds.
 NAMES: dict[str | int, str] = {
     "attention": FULL, "global": FULL, "mamba": LINEAR, "mamba2": LINEAR, "recurrent": LINEAR, "local": SLIDES,
@@ -68,10 +52,10 @@ def kinds_of(keys: Keys, count: int) -> list[str]:
     step, other = keys.maybe("full_attention_interval"), LINEAR
     if not step:
         # EXAONE 4 says LLLG: three that slide, one that looks back all the way.
-        step, other = keys.maybe(*PATTERNS) or keys.text(PATTERNS[0]).find("G") + 1, SLIDES
+        step, other = keys.maybe("sliding_window_pattern") or keys.text("sliding_window_pattern").find("G") + 1, SLIDES
     if step:
         return [FULL if (number + 1) % step == 0 else other for number in range(count)]
-    slides = keys.maybe("sliding_window") and keys.flag("use_sliding_window", default=True)
+    slides = keys.has("sliding_window") and keys.flag("use_sliding_window", default=True)
     return [SLIDES if slides else FULL] * count
 
 
@@ -98,7 +82,7 @@ def window_of(layer: Layer) -> int | None:
     """The tokens that a layer keeps; None if it keeps all."""
     if layer.kind == "chunked_attention":
         return layer.keys.maybe("attention_chunk_size")
-    return layer.keys.maybe(*WINDOWS) if layer.kind in SLIDING else None
+    return layer.keys.maybe("sliding_window") if layer.kind in SLIDING else None
 
 
 def attention(caches: CacheList, layer: Layer) -> None:
@@ -123,7 +107,7 @@ def compressed_attention(caches: CacheList, layer: Layer) -> None:
     What waits to be compressed is counted as full: 6 MB or less for V4-Flash in 16 bits.
     """
     keys, width = layer.keys, layer.sizes.head_dim
-    caches.add(per_token=width, window=keys.maybe(*WINDOWS))
+    caches.add(per_token=width, window=keys.maybe("sliding_window"))
     if layer.kind not in COMPRESSED:
         return
     if layer.kind == "heavily_compressed_attention":
@@ -246,19 +230,19 @@ def by_keys(caches: CacheList, layer: Layer) -> None:
 
 def rwkv(caches: CacheList, keys: Keys) -> None:
     """RWKV 4 (Peng et al. 2023, arXiv 2305.13048): three states in fp32 and two of the stream's width in its type."""
-    hidden = keys.whole(*HIDDEN)
+    hidden = keys.whole("hidden_size")
     wide = keys.maybe("attention_hidden_size") or hidden
     caches.add(state=2 * hidden, state_fp32=3 * wide, layers=layer_count(keys))
 
 
 def xlnet(caches: CacheList, keys: Keys) -> None:
     """XLNet: the stream of the last tokens."""
-    caches.add(per_token=keys.whole(*HIDDEN), window=keys.maybe("mem_len"), layers=layer_count(keys))
+    caches.add(per_token=keys.whole("hidden_size"), window=keys.maybe("mem_len"), layers=layer_count(keys))
 
 
 def xlstm(caches: CacheList, keys: Keys) -> None:
     """XLSTM's matrix memory (Beck et al. 2025, arXiv 2503.13427)."""
-    hidden, heads = keys.whole(*HIDDEN), keys.whole("num_heads")
+    hidden, heads = keys.whole("hidden_size"), keys.whole("num_heads")
     queries, values = (
         int(hidden * keys.number(name, usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
     )
@@ -267,7 +251,7 @@ def xlstm(caches: CacheList, keys: Keys) -> None:
 
 def zamba(caches: CacheList, keys: Keys) -> None:
     """Zamba (arXiv 2405.16712): Mamba in each layer, and one attention over the stream and the words in some."""
-    inner = keys.whole("mamba_expand", default=2) * keys.whole(*HIDDEN)
+    inner = keys.whole("mamba_expand", default=2) * keys.whole("hidden_size")
     state, kernel = inner * keys.whole("mamba_d_state", default=16), keys.whole("mamba_d_conv", default=4)
     attends = 2 * sizes_of(keys).heads * keys.whole("attention_head_dim")
     for kind in keys.items("layers_block_type"):
@@ -323,7 +307,7 @@ NEMOTRON_KINDS = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
 
 def half_ffn(keys: Keys) -> Keys:
     """Gate and up are half of the width that the config gives."""
-    return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
+    return keys.changed(intermediate_size=keys.whole("intermediate_size") // 2)
 
 
 def falcon_is_parallel(keys: Keys) -> bool:
@@ -555,7 +539,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         tied: the output layer is the embedding if the config does not say; `head_bias` for its bias.
         positions: the key with the number of learned positions, and how many rows more there are.
         mla: keys and values are compressed together.
-        expert_width: the keys with an expert's width, if they are not the usual ones; `sparse` for the layers with
+        expert_width: the key with an expert's width, if it is not the usual one; `sparse` for the layers with
             experts, and `shared` for experts for all tokens.
         prepare: the config with the keys that transformers reads, made of those that public files have.
         widths: the config with sizes that its code works out, which the generated shapes know.
@@ -577,7 +561,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     head_bias: Truth = False
     positions: tuple[str, int] | None = None
     mla: bool = False
-    expert_width: tuple[str, ...] = ()
+    expert_width: str = ""
     sparse: Callable[[Keys, int], bool] | None = None
     shared: bool = True
     prepare: Callable[[Keys], Keys] | None = None
@@ -724,7 +708,7 @@ def opt(keys: Keys) -> Table | None:
     hidden = keys.whole("hidden_size")
     if keys.whole("word_embed_proj_dim", default=hidden) != hidden or not keys.flag("do_layer_norm_before", True):
         return None
-    rows, dropout = keys.whole(*POSITIONS) + 2, keys.number("dropout", 0.1)
+    rows, dropout = keys.whole("max_position_embeddings") + 2, keys.number("dropout", 0.1)
     return operators_of("relu", "activation_function")(keys) | {
         "max_position_embeddings": rows, "position": "learned", "hidden_dropout": dropout,
     }  # fmt: skip

@@ -15,37 +15,38 @@ SAME_ACTIVATIONS = {"gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "si
 _MISSING = object()
 # Where models of several parts keep the one that reads words.
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embed_dim", "model_dim")
-LAYERS = (
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers", "num_blocks",
-    "layers",
-)  # fmt: skip
-HEADS = (
-    "num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads",
-    "num_decoder_attention_heads",
-)  # fmt: skip
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv", "multi_query_group_num")
-HEAD_DIM = ("head_dim", "kv_channels", "d_kv", "dim_head", "d_head", "attention_head_dim")
-FFN = (
-    "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff", "dim_ff", "d_inner", "decoder_ffn_dim",
-    "inner_dim",
-)  # fmt: skip
-POSITIONS = (
-    "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "model_max_length", "seq_length",
-    "n_ctx", "max_target_positions", "context_length",
-)  # fmt: skip
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "n_experts")
-CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts")
-EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "expert_intermediate_size")
-SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size", "shared_intermediate_size", "shared_experts_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-)  # fmt: skip
-DENSE_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-VOCABULARY = ("vocab_size", "n_vocab", "padded_vocab_size", "n_words")
+# Other names of the keys, as model families have them; a key is looked for by all of them, its own first.
+SYNONYMS = {
+    name: (name, *others.split())
+    for name, others in {
+        "hidden_size": "n_embd d_model dim emb_dim embed_dim model_dim",
+        "num_hidden_layers": "n_layer n_layers num_layers decoder_layers num_decoder_layers num_blocks layers",
+        "num_attention_heads": "n_head n_heads num_heads decoder_attention_heads attention_heads"
+        " num_decoder_attention_heads",
+        "num_key_value_heads": "num_kv_heads n_kv_heads n_head_kv multi_query_group_num",
+        "head_dim": "kv_channels d_kv dim_head d_head attention_head_dim",
+        "intermediate_size": "ffn_dim n_inner ffn_hidden_size d_ff dff dim_ff d_inner decoder_ffn_dim inner_dim",
+        "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length seq_length n_ctx"
+        " max_target_positions context_length",
+        "num_experts": "num_local_experts n_routed_experts moe_num_experts n_experts",
+        "num_experts_per_tok": "num_experts_per_token moe_topk moe_k moe_top_k top_k_experts",
+        "moe_intermediate_size": "expert_ffn_hidden_size moe_ffn_hidden_size expert_intermediate_size",
+        "n_shared_experts": "num_shared_experts moe_num_shared_experts num_shared_expert",
+        "shared_expert_intermediate_size": "shared_intermediate_size shared_experts_intermediate_size"
+        " moe_shared_expert_intermediate_size",
+        "first_k_dense_replace": "num_dense_layers moe_layer_start_index",
+        "vocab_size": "n_vocab padded_vocab_size n_words",
+        "sliding_window": "sliding_window_size attention_window_size window_size local_attention_window"
+        " attention_window",
+        "sliding_window_pattern": "_sliding_window_pattern global_attn_every_n_layers",
+    }.items()
+}
 # Ends of architectures that have other heads than one over words: classes, or none.
 CLASSES, BARE = "ForSequenceClassification", "Model"
+
+
+def synonyms(*names: str) -> list[str]:
+    return [other for name in names for other in SYNONYMS.get(name, (name,))]
 
 
 class Fields:
@@ -134,7 +135,7 @@ class Keys:
 
     def maybe(self, *names: str) -> int | None:
         """The first whole number among the names; None if none is there."""
-        for name in names:
+        for name in synonyms(*names):
             value = self.values.get(name)
             if value is None or isinstance(value, (list, dict, str)):
                 continue
@@ -210,7 +211,7 @@ def layer_count(keys: Keys, *names: str) -> int:
         DamagedError: there are none, or more than any model has.
     """
     listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
-    layers = keys.maybe(*names, *LAYERS) or listed
+    layers = keys.maybe(*names, "num_hidden_layers") or listed
     if not 0 < layers <= MOST_LAYERS:
         sentence = f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed"
         raise DamagedError(sentence, is_sound=None)
@@ -218,27 +219,27 @@ def layer_count(keys: Keys, *names: str) -> int:
 
 
 def sizes_of(keys: Keys) -> LayerSizes:
-    hidden = keys.whole(*HIDDEN)
-    heads = keys.maybe(*HEADS) or 1
-    head_dim = keys.maybe(*HEAD_DIM) or max(1, hidden // heads)
+    hidden = keys.whole("hidden_size")
+    heads = keys.maybe("num_attention_heads") or 1
+    head_dim = keys.maybe("head_dim") or max(1, hidden // heads)
     multi = 1 if keys.flag("multi_query") else heads
     return LayerSizes(
         hidden=hidden,
         heads=heads,
-        kv_heads=keys.maybe(*KV_HEADS) or multi,
+        kv_heads=keys.maybe("num_key_value_heads") or multi,
         head_dim=head_dim,
         value_dim=keys.maybe("v_head_dim") or head_dim,
         ffn=ffn_of(keys, hidden),
-        vocab=keys.whole(*VOCABULARY, default=0),
+        vocab=keys.whole("vocab_size", default=0),
     )
 
 
 def ffn_of(keys: Keys, hidden: int) -> int:
     """Width of the MLP; the first layer's where each has its own."""
-    listed = next((keys.items(name) for name in FFN if keys.items(name)), [])
+    listed = next((keys.items(name) for name in synonyms("intermediate_size") if keys.items(name)), [])
     if listed and isinstance(listed[0], int):
         return int(listed[0])
-    return keys.maybe(*FFN) or 4 * hidden
+    return keys.maybe("intermediate_size") or 4 * hidden
 
 
 def head_of(keys: Keys) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.models.families.families import LISTS, PATTERNS
-from vramtui.models.families.keys import Keys, labels_of
+from vramtui.models.families.families import LISTS
+from vramtui.models.families.keys import Keys, labels_of, synonyms
 from vramtui.models.readers.bounded import DamagedError
 
 LARGEST = 2**40
@@ -140,9 +140,8 @@ def _bounded(value: Any) -> Any:  # noqa: ANN401 - as evaluate
 
 # What else decides the kinds of layers, where a config has no list of them.
 KINDS = (
-    *LISTS, *PATTERNS, "full_attention_interval", "block_types", "no_rope_layers", "attn_type_list",
-    "hybrid_override_pattern", "compress_ratios", "linear_attn_config",
-    "sparse_attention_config",
+    *LISTS, *synonyms("sliding_window_pattern"), "full_attention_interval", "block_types", "no_rope_layers",
+    "attn_type_list", "hybrid_override_pattern", "compress_ratios", "linear_attn_config", "sparse_attention_config",
 )  # fmt: skip
 # Names in older public files that transformers reads without listing them as aliases (BLOOM, Falcon).
 OLDER_NAMES = {"n_embed": "hidden_size"}

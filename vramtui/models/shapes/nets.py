@@ -14,20 +14,7 @@ import msgspec
 from vramtui.core.base.late import late
 from vramtui.core.schema.models import ENCODER_TENSORS, TensorGroup
 from vramtui.models.families.families import Family
-from vramtui.models.families.keys import (
-    CLASSES,
-    FFN,
-    HEADS,
-    HIDDEN,
-    LAYERS,
-    POSITIONS,
-    TEXT_PARTS,
-    Keys,
-    head_of,
-    labels_of,
-    layer_count,
-    sizes_of,
-)
+from vramtui.models.families.keys import CLASSES, TEXT_PARTS, Keys, head_of, labels_of, layer_count, sizes_of, synonyms
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape, shape_table
 from vramtui.models.tensor_list import CacheList, TensorList
@@ -167,8 +154,8 @@ def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
     """The config of a net that has none of a decoder's sizes, with those of a stream as large as its widest stage."""
     layers = [one for one in groups if one.place == "layers"] or list(groups)
     widest = max((one.shape[0] for one in layers if len(one.shape) == 1), default=1)
-    hidden = keys.maybe(*HIDDEN) or widest
-    heads = keys.maybe(*HEADS, "encoder_attention_heads") or max(1, hidden // HEAD)
+    hidden = keys.maybe("hidden_size") or widest
+    heads = keys.maybe("num_attention_heads", "encoder_attention_heads") or max(1, hidden // HEAD)
     depth = max((one.count for one in layers if len(one.shape) == 1), default=1)
     # Patches of an image, of 32 pixels a side if the config does not say.
     image, patch = keys.maybe("image_size") or 224, keys.maybe("patch_size") or 32
@@ -176,9 +163,9 @@ def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
         "hidden_size": hidden,
         "num_hidden_layers": min(depth, 1024),
         "num_attention_heads": heads if hidden % heads == 0 else 1,
-        "intermediate_size": keys.maybe(*FFN, "encoder_ffn_dim") or 4 * hidden,
+        "intermediate_size": keys.maybe("intermediate_size", "encoder_ffn_dim") or 4 * hidden,
         "vocab_size": keys.maybe("vocab_size") or labels_of(keys),
-        "max_position_embeddings": keys.maybe(*POSITIONS) or max(1, image // max(1, patch)) ** 2,
+        "max_position_embeddings": keys.maybe("max_position_embeddings") or max(1, image // max(1, patch)) ** 2,
     }
     return keys.changed(**sizes)
 
@@ -324,7 +311,7 @@ def _first(keys: Keys, *names: str) -> int:
     Raises:
         DamagedError: none is.
     """
-    for name in names:
+    for name in synonyms(*names):
         listed = keys.items(name)
         value = listed[0] if listed else keys.values.get(name)
         if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
@@ -354,10 +341,10 @@ def patches(keys: Keys) -> int:
 
 def plain_stream(keys: Keys, tokens: int | None = None, **changes: Any) -> Stream:  # noqa: ANN401 - any of its fields
     fields = {
-        "hidden": HIDDEN,
-        "layers": (*LAYERS, "depth", "encoder_layers"),
-        "heads": (*HEADS, "encoder_attention_heads"),
-        "ffn": (*FFN, "mlp_dim", "encoder_ffn_dim"),
+        "hidden": ("hidden_size",),
+        "layers": ("num_hidden_layers", "depth", "encoder_layers"),
+        "heads": ("num_attention_heads", "encoder_attention_heads"),
+        "ffn": ("intermediate_size", "mlp_dim", "encoder_ffn_dim"),
     }
     sizes: dict[str, Any] = {field: _first(keys, *names) for field, names in fields.items() if field not in changes}
     return Stream(**sizes, tokens=tokens, **changes)
@@ -367,7 +354,7 @@ def _transformer(keys: Keys, more: int = 0, part: str = "", *, registers: bool =
     """A vision transformer with `more` tokens besides its patches, in a part of its own where it has one."""
     own = keys.table(part) if part else keys
     tokens = patches(own) + more + (own.whole("num_register_tokens", default=0) if registers else 0)
-    changes = {"ffn": int(own.whole(*HIDDEN) * own.number("mlp_ratio", 4))} if ratio else {}
+    changes = {"ffn": int(own.whole("hidden_size") * own.number("mlp_ratio", 4))} if ratio else {}
     return plain_stream(own, tokens, **changes)
 
 
@@ -564,7 +551,7 @@ DECODER_LAYERS = ("decoder_layers",)
 
 
 def _wide(keys: Keys) -> int:
-    return 2 * keys.whole(*HIDDEN)
+    return 2 * keys.whole("hidden_size")
 
 
 # Types whose decoders are models by themselves; if one reads only words, it looks at a missing source.
@@ -763,8 +750,8 @@ def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool
     try:
         patch, channels = own.whole("patch_size"), own.whole(*CHANNELS, default=3)
         ratio = own.values.get("mlp_ratio")
-        if isinstance(ratio, (int, float)) and own.maybe("embed_dim", *HIDDEN) is not None:
-            own = own.changed(intermediate_size=int(own.whole("embed_dim", *HIDDEN) * ratio))
+        if isinstance(ratio, (int, float)) and own.maybe("embed_dim", "hidden_size") is not None:
+            own = own.changed(intermediate_size=int(own.whole("embed_dim", "hidden_size") * ratio))
         cell = images.get("cell")
         return {
             **_sizes(own, gated=gated, rotary=rotary, **names),
