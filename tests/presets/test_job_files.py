@@ -204,7 +204,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
         "gradient_checkpointing: true\nflash_attention: true\ndeepspeed:\nfsdp:\n"
     )
     found, run, lora = trained(file)
-    assert (lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4-double")
+    assert (lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16-mixed", "nf4-double")
     names = tuple(linear_layers(decoder_spec(found.model)))
     named = msgspec.structs.replace(run, lora=msgspec.structs.replace(lora, target_modules=names))
     workload = msgspec.structs.replace(found.workload, run=named)

@@ -198,6 +198,9 @@ def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
             if adapts_mlp and key == "run.lora.target_modules":
                 # Torchtune lists the attention's layers that get adapters, and has a switch for the MLP's.
                 value = value.removesuffix("]") + ', "w1", "w2", "w3"]'
+            if (file.kind, value) == ("axolotl", "bf16") and file.values.get("adapter"):
+                # Adapters are fp32 under autocast (axolotl 067b021c, core/builders/base.py: `training_args["bf16"]`).
+                value = "bf16-mixed"
             offers.append(Offer(key=key, value=value, flag=_flag(file, name)))
     return tuple(offers)
 
