@@ -22,21 +22,22 @@ TOLERANCE = 0.1
 KNOWN_WRONG = {
     "axolotl-2412": "tight, not ✗: 73.8 of 79.2 GiB",
     **dict.fromkeys(
-        ("axolotl-gpt-oss-offload", "axolotl-glm47-flash-lora", "axolotl-glm47-flash-qlora", "axolotl-qwen3-next"),
-        "12 to 28 % off: experts as axolotl's kernels and transformers 5 keep them",
+        ("axolotl-gpt-oss-offload", "axolotl-glm47-flash-lora", "axolotl-glm47-flash-qlora", "axolotl-lfm2-8b-a1b",
+         "axolotl-kimi-linear", "axolotl-qwen3-next", "axolotl-trinity"),
+        "12 to 51 % less than measured: experts as axolotl's kernels and transformers 4 and 5 keep them",
     ),
-    "axolotl-kimi-linear": "experts in three dimensions, which bitsandbytes leaves in 16 bits",
     **dict.fromkeys(
-        ("axolotl-gemma4-31b", "axolotl-lfm2-350m", "axolotl-olmo3", "axolotl-qwen3.5-27b-qlora"),
-        "18 to 55 % less than measured: layers of other kinds than plain attention",
+        ("axolotl-gemma4-31b", "axolotl-hunyuan", "axolotl-lfm2-350m", "axolotl-olmo3", "axolotl-qwen3.5-27b-qlora"),
+        "18 to 69 % less than measured; the CUDA build's steps (PyTorch 2.13) take as much as we say",
     ),
-    **dict.fromkeys(("axolotl-mistral-small", "axolotl-smolvlm2"), "samples shorter than sequence_len, not packed"),
+    **dict.fromkeys(
+        ("axolotl-internvl3_5", "axolotl-mistral-small", "axolotl-smolvlm2"),
+        "18 to 62 % more: samples that are shorter than sequence_len, and not packed",
+    ),
     "torchtune-3b-compile": "15 % less than measured: logits in fp32",
     "torchtune-3b-8-bit": "15 % less than measured: how 8-bit AdamW steps",
     "torchtune-70b-offload": "custom_sharded_layers are not followed",
-    **dict.fromkeys(("axolotl-internvl3_5", "axolotl-lfm2-8b-a1b"), "18 and 74 % more than measured"),
-    **dict.fromkeys(("axolotl-arcee", "axolotl-hunyuan", "axolotl-trinity"), "20 to 69 % less than measured"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -64,6 +64,9 @@ def peak(**run: object) -> int:
 def test_each_way_to_save_is_between_its_neighbours() -> None:
     assert peak(use_liger_kernel=True) < peak(cross_entropy="fused") < peak()
     assert peak(checkpointing="full") < peak(checkpointing="selective-ops") < peak()
+    # LLM.int8's context keeps its inputs where checkpointing does not see them, unless that is reentrant.
+    eight = {"lora": Lora(rank=8, target_modules=("q_proj",)), "quantization": "int8", "checkpointing": "full"}
+    assert peak(**eight, use_reentrant=True) < peak(**eight)
     # Liger takes its own loss whatever else is asked for.
     assert peak(use_liger_kernel=True) == peak(use_liger_kernel=True, cross_entropy="chunked")
 

@@ -50,7 +50,7 @@ Tokens = Annotated[int, Meta(ge=1, le=2**32, extra={"unit": "tokens"})]
 Pixels = Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "pixels"})]
 Probability = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
-Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
+Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "silu"]
 NormStyle = Literal["layernorm", "rmsnorm", "gemma_rmsnorm"]
 Position = Literal["learned", "rope", "none"]
 Implementation = Literal["huggingface", "plain"]

@@ -137,6 +137,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
             scores (`selective`); or all but what torchtitan's policy keeps (`selective-ops`): fused attention and every
             other product of a linear layer.
+        use_reentrant: blocks that run again have no graph the first time (torch.utils.checkpoint's parameter): the
+            default of transformers before 5, axolotl and LLaMA-Factory.
         gradient_accumulation_steps: micro-batches to one optimizer step.
         cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, or fused with the
             output layer so that the gradient is made in the forward pass.
@@ -170,6 +172,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     attention: Attention = "flash"
     checkpointing: Checkpointing = "none"
     activation_offloading: bool = False
+    use_reentrant: bool = False
     gradient_accumulation_steps: Positive = 1
     cross_entropy: CrossEntropy = "full"
     use_liger_kernel: bool = False

@@ -47,7 +47,7 @@ from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new", "gelu_pytorch_tanh": "gelu_pytorch_tanh",
-    "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu", "silu": "silu", "swish": "silu",
+    "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu",
 }  # fmt: skip
 ACTS = ("hidden_act", "hidden_activation", "activation_function", "activation", "afn", "mlp_hidden_act")
 # Names of linear layers, by those that families give them.

@@ -72,12 +72,13 @@ kind = "train"
 # Defaults of a file's program, by its kind in `flags.KEYS`; see `LAUNCHERS`.
 _FILE_DEFAULTS: Mapping[str, Mapping[str, str | None]] = {
     # axolotl (067b021c, 2026-07-24), src/axolotl/utils/schemas: config.py gradient_checkpointing False, peft.py adapter
-    # None.
-    "axolotl": {"run.checkpointing": "none", "run.lora": None},
+    # None; utils/config/__init__.py, normalize_config: gradient_checkpointing_kwargs is `{"use_reentrant": True}`.
+    "axolotl": {"run.checkpointing": "none", "run.lora": None, "run.use_reentrant": "true"},
     # torchtune 0.6 (bd2a0fc7), recipes/{full,lora,qat}_*.py: `cfg.get("enable_activation_checkpointing", False)`; the
     # others ask for it. Adapters have a lora_rank.
     "torchtune": {"run.checkpointing": "none", "run.lora": None},
-    "llamafactory": {"run.checkpointing": "full"},
+    # LLaMA-Factory 0.9.3, hparams/model_args.py: use_reentrant_gc True.
+    "llamafactory": {"run.checkpointing": "full", "run.use_reentrant": "true"},
     # By finetuning_type.
     "lora": {"run.lora.rank": "8", "run.lora.target_modules": f'["{ALL_LINEAR}"]'},
     "full": {"run.lora": None},

@@ -203,8 +203,12 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     if first and run.lora is not None:
         raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
     spec, kernel = decoder_spec(model), kernel_of(model, run, multiplied_precision(run), device.capability)
+    kinds_of_bytes = recipe(run.precision, lora=run.lora)
+    if run.quantization is not None and kinds_of_bytes.autocast and model.hidden_act == "relu2":
+        # Linear4bit.forward answers in its input's type: fp32 after a power, and so is all that it is added to.
+        kinds_of_bytes = msgspec.structs.replace(kinds_of_bytes, stream=4)
     setting = Setting(
-        recipe=recipe(run.precision, lora=run.lora),
+        recipe=kinds_of_bytes,
         card=card_limits(device),
         release=torch_of(run),
         batch=run.batch_size,
@@ -215,6 +219,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         packed=run.quantization,
         cross_entropy=run.cross_entropy,
         selective=run.checkpointing,
+        reentrant=run.use_reentrant and run.checkpointing == "full",
         liger=run.use_liger_kernel,
     )
     sequence, frozen, trained = setting.sequence, tuple[Parameter, ...](), spec.tensors()

@@ -190,6 +190,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         lora: adapters of frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
         below: whether this part of the model is frozen.
+        reentrant: whether blocks that run again have no graph the first time.
         liger: whether norms, gated MLPs, rotary positions and the loss are Liger's kernels.
         cache: what stands in the KV cache already; None when the model is trained.
     """
@@ -207,6 +208,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     below: bool = False
     cross_entropy: CrossEntropy = "full"
     selective: Checkpointing = "none"
+    reentrant: bool = False
     liger: bool = False
     cache: Cache | None = None
 
@@ -274,13 +276,18 @@ class Writer:
         kind = self.model.hidden_act
         if kind == "gelu_new" and not self.plain:
             return self.ops.gelu_new(x)
-        return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
+        y = self.ops.pointwise(x, f"{kind} of it", saves="output" if kind.startswith("relu") else "input")
+        if kind != "relu2":
+            return y
+        # A power, which autocast raises to fp32 (transformers 5.23, activations.py, ReLUSquaredActivation).
+        y = y if self.ops.autocast is None else self.ops.cast(y, 4, "relu in fp32")
+        return self.ops.pointwise(y, "relu, squared", backward_workspace=2 * rounded(y.numel * y.itemsize))
 
     def linear(self, x: Tensor, layer: LinearModule) -> Tensor:
         """A linear layer, with its adapter where it has one."""
         setting, weight = self.setting, layer.weight
         if setting.packed and not setting.trained:
-            out = self.ops.packed_linear(x, weight, layer.name, setting.packed)
+            out = self.ops.packed_linear(x, weight, layer.name, setting.packed, outside=not setting.reentrant)
         else:
             out = self.ops.linear(x, weight, layer.name, bias=layer.bias, trained=setting.trained)
         lora = setting.lora

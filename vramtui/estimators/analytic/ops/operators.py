@@ -105,12 +105,15 @@ class Operators:
         )
         return out
 
-    def packed_linear(self, x: Tensor, weight: tuple[int, ...], label: str, quantization: str) -> Tensor:
+    def packed_linear(
+        self, x: Tensor, weight: tuple[int, ...], label: str, quantization: str, *, outside: bool
+    ) -> Tensor:
         """Multiply by a frozen, quantised weight, and answer in the type of x.
 
         bitsandbytes multiplies 4-bit weights in the compute type and keeps nothing but them; LLM.int8 takes x as it is
-        and keeps it on its context, where checkpointing does not see it (bitsandbytes 0.50.2, nn/modules.py,
-        Linear4bit.forward; autograd/_functions.py, MatMul8bitLt).
+        and keeps it on its context, where checkpointing does not see it (`outside`) unless it is reentrant and makes no
+        context the first time (bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward; autograd/_functions.py,
+        MatMul8bitLt; PyTorch 2.13, utils/checkpoint.py, CheckpointFunction).
         """
         *_, outer, inner = weight
         rows, given, eight = x.numel // inner, x.itemsize, quantization == "int8"
@@ -121,7 +124,8 @@ class Operators:
         self.tape.record(
             [x],
             [out],
-            saved_outside_graph=[x] if eight else [],
+            saves=[x] if eight and not outside else [],
+            saved_outside_graph=[x] if eight and outside else [],
             flows=[(x, True)],
             workspace=workspace,
             backward_workspace=backward_workspace,
