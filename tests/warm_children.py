@@ -4,6 +4,8 @@ All else is as it is with a child of `subprocess`: its pipes, its environment an
 """
 
 import os
+import select
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -40,9 +42,19 @@ class WarmChild:
         self._lock = threading.Lock()
         self.pid = int(self._status.readline())
 
-    def wait(self) -> int:
+    def wait(self, _timeout: float = 0.0) -> int:
         with self._lock:
             if self.returncode is None:
-                self.returncode = int(self._status.readline())
+                code = int(self._status.readline())
+                self.returncode = code if code >= 0 else 128 - code
                 self._status.close()
             return self.returncode
+
+    def poll(self) -> int | None:
+        has_ended = self.returncode is not None or select.select([self._status], [], [], 0)[0]
+        return self.wait() if has_ended else None
+
+    def terminate(self) -> None:
+        os.killpg(self.pid, signal.SIGKILL)
+
+    kill = terminate

@@ -157,7 +157,7 @@ def test_a_script_that_misses_an_argument_says_so_itself() -> None:
     done = run("train.py")
     assert done.exit_code == 2
     assert "train.py: error: the following arguments are required: --lr" in done.stderr
-    assert done.stderr.rstrip().endswith("vramtui: the code ended itself with exit code 2")
+    assert done.stderr.rstrip().endswith("vramtui: the job ended with 2, so it is unknown whether it fits")
     assert done.stdout == ""
 
 

@@ -1,5 +1,3 @@
-"""The driver's functions with arguments that no program should give, and from eight threads, under sanitizers."""
-
 import os
 import shutil
 import subprocess
@@ -13,24 +11,15 @@ FUZZ = Path(__file__).with_name("driver_fuzz.c")
 CARD = "NVIDIA Test;90;85899345920;132;536870912;2;1;1"
 LEAST_FUNCTIONS = 906
 KINDS = 6  # of arguments
-SAMPLE = 30  # functions in the fast tests
 ADDRESS, THREAD = "address,undefined", "thread"
 
 
 def build(folder: Path, sanitizer: str) -> tuple[Path, Path]:
-    """The program and the driver under a sanitizer, if the compiler has it."""
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         pytest.skip("there is no C compiler")
-    options: tuple[str, ...] = (
-        "-std=gnu11",
-        "-g",
-        "-fPIC",
-        "-pthread",
-        f"-fsanitize={sanitizer}",
-        "-fno-sanitize=alignment",
-    )
-    options += ("-fno-sanitize-recover=all",) if sanitizer == ADDRESS else ()
+    options = ["-std=gnu11", "-g", "-fPIC", "-pthread", f"-fsanitize={sanitizer}", "-fno-sanitize=alignment"]
+    options += ["-fno-sanitize-recover=all"] if sanitizer == ADDRESS else []
     program, library = folder / "fuzz", folder / DRIVER
     parts = [str(SOURCES / part) for part in libraries()[DRIVER]]
     for name, sources in ((library, ["-shared", "-fvisibility=hidden", *parts]), (program, [str(FUZZ)])):
@@ -53,7 +42,7 @@ def test_no_argument_ends_the_process(tmp_path: Path, *, is_sample: bool) -> Non
     listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     names = [line.split()[2] for line in listed.splitlines() if line.split()[1] == "T"]
     assert len(names) >= LEAST_FUNCTIONS
-    asked = names[:: len(names) // SAMPLE] if is_sample else names
+    asked = names[:: len(names) // 30] if is_sample else names
     ran = run(program, library, names="\n".join(asked))
     assert (ran.returncode, ran.stdout) == (0, f"{len(asked) * KINDS} calls\n"), ran.stdout
 

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # each test starts processes
+from tests.driver.libraries import libraries
+
+pytestmark = [
+    pytest.mark.slow,  # each test starts processes
+    pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="another Python is needed"),
+]
 
 ROOT = Path(__file__).parents[2]
 USER = 12345
@@ -47,6 +52,10 @@ def open_folder() -> str:
     return str(own) if all(path.stat().st_mode & 0o001 for path in (own, *own.parents)) else "/tmp"
 
 
+def bring_driver(place: Path) -> None:
+    shutil.copytree(libraries(), place / "runtime" / "vramtui_data_dir" / libraries().name)
+
+
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[str]:
     """A library whose `unshare` refuses, as a container's does, where any user may load it."""
@@ -66,6 +75,7 @@ def place() -> Iterator[Path]:
         place.chmod(0o755)
         for name in ("job", "home", "runtime"):
             (place / name).mkdir(mode=0o700)
+        bring_driver(place)
         (place / "job" / "folder").mkdir()
         (place / "job" / "folder" / "kept").write_text("kept", encoding="utf-8")
         (place / "job" / "old").write_text("old", encoding="utf-8")
@@ -101,7 +111,6 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
 
 
-@pytest.mark.skipif(not SYSTEM.exists(), reason="another Python is needed")
 @pytest.mark.parametrize("has_namespace", [True, False], ids=["namespace", "none"])
 @pytest.mark.parametrize("user", ["root", "ordinary"])
 def test_a_job_is_answered_and_leaves_nothing(place: Path, refusing: str, user: str, *, has_namespace: bool) -> None:
@@ -110,7 +119,7 @@ def test_a_job_is_answered_and_leaves_nothing(place: Path, refusing: str, user: 
         if os.geteuid() or shutil.which("setpriv") is None:
             pytest.skip("only root can be another user")
         before = AS_USER
-        for path in (place / "job", place / "home", place / "runtime", *(place / "job").rglob("*")):
+        for path in place.rglob("*"):
             os.chown(path, USER, USER)
     job = place / "job" / "job.py"
     job.write_text(HOLD + WRITE, encoding="utf-8")
@@ -142,7 +151,6 @@ assert number.value == 3, number.value
 """
 
 
-@pytest.mark.skipif(not SYSTEM.exists(), reason="another Python is needed")
 def test_collectives_arrive_without_a_namespace(place: Path, refusing: str) -> None:
     ran = run(place, HOLD + RANKS, environment(place, refusing))
     assert ran.returncode == 0, ran.stderr + ran.stdout

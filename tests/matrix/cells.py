@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.dryrun.test_shielded_jobs import AS_USER, REFUSING, START, SYSTEM, USER, open_folder
+from tests.dryrun.test_shielded_jobs import AS_USER, REFUSING, START, SYSTEM, USER, bring_driver, open_folder
 
 USERS = ("root", "ordinary")
 NAMESPACES = ("namespace", "none")
@@ -56,8 +56,6 @@ ENDED = re.compile(r"ended with (\d+)")
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One of each axis."""
-
     user: str
     namespace: str
     build: str
@@ -73,13 +71,10 @@ CELLS = [Cell(*axes) for axes in itertools.product(USERS, NAMESPACES, BUILDS, CO
 
 
 def sampled(cells: Sequence[Cell], count: int) -> list[Cell]:
-    """So many cells, spread by a step that is prime to the axes' sizes."""
     return [cells[at * 97 % len(cells)] for at in range(min(count, len(cells)))]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The end of a job."""
-
     code: int
     out: bytes
     error: bytes
@@ -87,8 +82,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Machine:
-    """The Pythons, and a library in `folder` whose `unshare` refuses."""
-
     def __init__(self, folder: str) -> None:
         Path(folder).chmod(0o755)  # for any user
         self._refusing = Path(folder, "refusing.so")
@@ -103,7 +96,7 @@ class Machine:
         if not Path(python).is_file() or (cell.user == "ordinary" and (os.geteuid() or not shutil.which("setpriv"))):
             return None
         before = AS_USER if cell.user == "ordinary" else ()
-        if subprocess.call([*before, python, "-c", ""], stderr=subprocess.DEVNULL):
+        if subprocess.call([*before, "sh", "-c", f"exec {python} -c ''"], stderr=subprocess.DEVNULL):
             return None
         key = cell.user, cell.build, cell.job
         bare = self._bare.get(key) or self._bare.setdefault(key, self._run(cell, [*before, python, "job.py"])[0])
@@ -124,8 +117,9 @@ class Machine:
             place.chmod(0o755)
             for name in ("job", "home", "runtime"):
                 (place / name).mkdir(mode=0o700)
-                if cell.user == "ordinary":
-                    os.chown(place / name, USER, USER)
+            bring_driver(place)
+            for path in place.rglob("*") if cell.user == "ordinary" else ():
+                os.chown(path, USER, USER)
             is_bare = "job.py" in words[-1] and START not in words
             begin = f"BUILD, MANY = {cell.build!r}, {not is_bare and cell.command != 'run'}\n{BEGIN}"
             (place / "job" / "job.py").write_text(begin + JOBS[cell.job], encoding="utf-8")
@@ -160,7 +154,6 @@ class Machine:
 
 
 def _left(mark: str) -> list[str]:
-    """The processes whose environment has this mark."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

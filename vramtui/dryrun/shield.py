@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from vramtui.probe.import_hook import when_imported
+from vramtui.probe.socket_dir import listeners_folder
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of os that change what their first paths name, and how many paths those are; then those that only look.
@@ -37,6 +38,7 @@ _LOOKING = ("stat", "lstat", "access", "readlink", "chdir")
 _RENAMING = ("rename", "replace")
 _REMOVING = ("rmdir", "unlink", "remove", *_RENAMING)
 _NO_FILES = ("/dev/", "/proc/", "/sys/")
+_PACKAGE = str(Path(__file__).resolve().parents[2])
 _TEMPORARY = ".tmp-"  # begins the folder of temporary files among the copies
 
 
@@ -486,7 +488,7 @@ def protect(
 
     Args:
         scratch: an empty folder.
-        unchanged: folders that are written themselves; if there is a command, the first takes what its Pythons load.
+        unchanged: folders that are written themselves.
         hidden: devices that are not to be found.
         command: the words of the program that this process becomes.
 
@@ -519,16 +521,15 @@ def protect(
 
 
 def _redirect_all(scratch: str, roots: Sequence[str], unchanged: Sequence[str], command: Sequence[str]) -> None:
-    """Redirect this process, or every Python of the command that it becomes."""
-    if not command:
-        redirect(scratch, roots, unchanged)
-        return
-    hook, package = Path(unchanged[0], "redirect"), str(Path(__file__).resolve().parents[2])
+    """Redirect this process, unless it becomes a command, and every Python that it starts."""
+    hook = Path(scratch, f"{_TEMPORARY}hook")
     hook.mkdir()
-    text = REDIRECTED.format(*map(ascii, (str(hook), package, scratch, tuple(roots), tuple(unchanged))))
+    text = REDIRECTED.format(*map(ascii, (str(hook), _PACKAGE, scratch, tuple(roots), tuple(unchanged))))
     (hook / "sitecustomize.py").write_text(text, encoding="ascii")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hook), os.environ.get("PYTHONPATH"))))
     os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=_TEMPORARY, dir=scratch)
+    if not command:
+        redirect(scratch, roots, unchanged)
 
 
 def _leave_namespaces() -> None:
@@ -636,6 +637,32 @@ LOOK_EVERY = 0.2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
 ENDED = (signal.SIGTERM, signal.SIGCHLD)
+KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
+
+
+def supervised(command: Sequence[str], left: Sequence[str], *, scratch: str = "", reports: str = "") -> list[str]:
+    """The command of a process that runs `command` and ends all that it started, also when this process ends.
+
+    Args:
+        command: the job's words.
+        left: folders that it removes if this process was killed.
+        scratch: an empty folder for what the job writes; empty if the job is not to be shielded.
+        reports: a folder that is written itself, with a report of each process that used CUDA.
+    """
+    unchanged = [one for one in (reports, listeners_folder()) if Path(one).is_dir()]
+    order = {"parent": os.getpid(), "scratch": scratch, "unchanged": unchanged, "left": left, "reports": reports}
+    return [sys.executable, "-I", "-c", KEEPER, _PACKAGE, json.dumps(order), *command]
+
+
+def end_supervised(keeper: Any) -> int:
+    """End a job and all that it started, which may ignore SIGTERM; its exit code as a shell gives it."""
+    for end in (keeper.terminate, keeper.kill):
+        if keeper.poll() is None:
+            end()
+            until = time.monotonic() + 3 * GRACE
+            while keeper.poll() is None and time.monotonic() < until:
+                time.sleep(0.01)
+    return int(keeper.wait())
 
 
 def keep_job() -> None:
@@ -659,7 +686,7 @@ def keep_job() -> None:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             break
-        used_cuda = any(Path(order["left"][0]).glob("*.report"))
+        used_cuda = not order["reports"] or any(Path(order["reports"]).glob("*.report"))
         if pid == job:
             code = os.waitstatus_to_exitcode(status)
             waits = not (code or was_ended or used_cuda)
@@ -668,15 +695,11 @@ def keep_job() -> None:
             if waits and used_cuda and not was_ended:
                 waits, until = False, math.inf
             if time.monotonic() >= until:
-                for one in _started_by_this():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGKILL)
+                _signal_started(signal.SIGKILL)
             seen = signal.sigtimedwait(ENDED, LOOK_EVERY)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE
-                for one in _started_by_this():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGTERM)
+                _signal_started(signal.SIGTERM)
     if os.getppid() != order["parent"]:
         for folder in order["left"]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -699,8 +722,8 @@ def _become(command: list[str], scratch: str, unchanged: list[str]) -> NoReturn:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _started_by_this() -> set[int]:
-    """The processes that this one started, and that these started."""
+def _signal_started(sign: signal.Signals) -> None:
+    """Signal the processes that this one started, and that these started."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -708,4 +731,6 @@ def _started_by_this() -> set[int]:
     started: set[int] = set()
     while more := {pid for pid, parent in parents.items() if parent in started | {os.getpid()}} - started:
         started |= more
-    return started
+    for pid in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sign)

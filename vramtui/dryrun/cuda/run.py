@@ -1,13 +1,10 @@
 """Runs a job on a simulated GPU with PyTorch's own CUDA build, and reads what it came to."""
 
 import contextlib
-import json
-import os
 import re
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -38,14 +35,14 @@ from vramtui.dryrun.cuda.environment import (
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
-from vramtui.dryrun.shield import GRACE, REFUSED
+from vramtui.dryrun.shield import GRACE, REFUSED, end_supervised, supervised
 from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, change_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL, listeners_folder
+from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -61,8 +58,6 @@ ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
-LOOK_EVERY = 0.05
-SHIELDED = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
 # Folders that a loader can take, which divides LD_PRELOAD at spaces and colons (ld.so(8)), with room for names in them.
 LOADABLE = re.compile(r"[^\s:;$]{1,300}")
 Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
@@ -155,15 +150,8 @@ def run_cuda(
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
-        order = {
-            "parent": os.getpid(),
-            "scratch": "" if job.keep_files else scratch,
-            "unchanged": [one for one in (folder, listeners_folder()) if Path(one).is_dir()],
-            "left": [folder, scratch],
-        }
-        package = str(Path(__file__).resolve().parents[3])
-        keeper = [sys.executable, "-I", "-c", SHIELDED, package, json.dumps(order)]
-        code = _code_of(job, [*keeper, *job.words], environment, until, output, cancel)
+        command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
+        code = _code_of(job, command, environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
         reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
@@ -233,19 +221,13 @@ def _code_of(
         let_others_go_first(keeper.pid)
     try:
         while keeper.poll() is None:
-            time.sleep(LOOK_EVERY)
-            if cancel is not None and cancel.is_set():
-                break
-            if until is not None and time.monotonic() > until + GRACE:
+            time.sleep(0.05)
+            is_late = until is not None and time.monotonic() > until + GRACE
+            if is_late or (cancel is not None and cancel.is_set()):
                 break
     finally:
-        # The job's own processes may ignore SIGTERM: they have a while for their last words.
-        for end in (keeper.terminate, keeper.kill):
-            if keeper.poll() is None:
-                end()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    keeper.wait(3 * GRACE)
-    return keeper.wait()
+        code = end_supervised(keeper)
+    return code
 
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:

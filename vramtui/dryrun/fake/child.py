@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import importlib
 import importlib.util
@@ -10,8 +11,8 @@ import linecache
 import logging
 import os
 import pickle
+import resource
 import runpy
-import signal
 import sys
 import threading
 import traceback
@@ -45,10 +46,9 @@ def _run(request: TraceRequest, session: "TraceSession") -> object:
             return runpy.run_path(request.path, run_name="__main__")
         return _function_of(request.path, request.function)()
     except SystemExit as stop:
-        if not stop.code:
-            return None
-        ended = f" with exit code {stop.code}" if isinstance(stop.code, int) else f": {stop.code}"
-        raise UserError(f"the code ended itself{ended}") from None
+        if stop.code:
+            raise
+        return None
 
 
 def _function_of(path: str, name: str) -> Callable[[], object]:
@@ -118,20 +118,15 @@ def main() -> None:
     faulthandler.enable()  # a library in C++ that ends the process leaves no other word of where that was
     # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    # Above the descriptors that daemons and launchers close.
+    high = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    answers = os.fdopen(fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, high), "wb", buffering=0)
     os.dup2(2, 1)
-    asked = os.fdopen(os.dup(0), "rb", buffering=0)
-    # Whoever started this may hold signals back for a job of its own.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
-
-    def end_with_parent() -> None:  # standard input ends with the process that asked
-        asked.read(1)
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    typed = os.devnull if request.keyboard is None else request.keyboard
-    sys.stdin = open(typed, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
+    with os.fdopen(os.dup(0), "rb", buffering=0) as asked:
+        request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
+    typed = os.open(os.devnull, os.O_RDONLY) if request.keyboard is None else request.keyboard
+    os.dup2(typed, 0)
+    os.close(typed)
 
     one_at_a_time = threading.Lock()  # what says where the trace is is a thread of its own
 
@@ -232,7 +227,8 @@ def trace_here(
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
             session.memory.warn("\n".join([DECIDED, *shown]))
         result = session.recorder.result(session.context, full)
-        result = msgspec.structs.replace(result, cut_short=isinstance(outcome, TraceFinished))
+        is_cut = isinstance(outcome, TraceFinished)
+        result = msgspec.structs.replace(result, cut_short=is_cut, exit_code=int(full is not None))
         del outcome
     return result
 

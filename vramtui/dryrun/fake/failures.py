@@ -159,7 +159,8 @@ def in_words(error: BaseException, session: Any) -> UserError:
     if isinstance(error, UserError):
         return error
     if isinstance(error, SystemExit):
-        return UserError(f"the code ended itself with exit code {error.code}")
+        code = error.code if isinstance(error.code, int) else f"1: {error.code}"
+        return UserError(f"the job ended with {code}, so it is unknown whether it fits")
     if isinstance(error, KeyboardInterrupt):
         return UserError("the dry run was interrupted")
     place, text = _place_of(error, session), str(error)

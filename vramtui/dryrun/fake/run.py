@@ -19,9 +19,10 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.dryrun.child import let_others_go_first
+from vramtui.dryrun.child import FROM_SIGNAL, let_others_go_first
 from vramtui.dryrun.job_command import Interpreter, job_interpreter
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
+from vramtui.dryrun.shield import end_supervised, supervised
 
 _OURS = str(Path(__file__).parents[2])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
@@ -29,7 +30,7 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MUL
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.dryrun.fake.child"
-_LAST_LINES = 20
+CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
 _LOOK_EVERY = 0.05  # seconds
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
@@ -131,7 +132,7 @@ def run_child(
     """The child's answer; what the code prints goes to `errors`, or through to standard error."""
     with tempfile.TemporaryDirectory(prefix="vramtui-", ignore_cleanup_errors=True) as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-            [start.python, str(START), _CHILD],
+            supervised([start.python, str(START), _CHILD], (scratch,)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -150,24 +151,20 @@ def run_child(
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"the trace was stopped {last_progress.words()}") from None
         finally:
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
+            code = end_supervised(child)
+            for pipe in filter(None, (child.stdin, child.stdout)):
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
     if answer.result is not None:
         return answer.result
     text = ""
     if errors is not None:
         errors.seek(0)
         text = errors.read().decode(errors="replace")
-    words = tuple(text.splitlines()[-_LAST_LINES:])
+    words = tuple(text.splitlines()[-20:])
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
-    raise TraceFailedError(sentence(child.returncode, text), (), words, beyond_trace=True)
+    raise TraceFailedError(sentence(code, text), (), words, beyond_trace=code in CRASHES)
 
 
 def _answer_of(
@@ -181,7 +178,6 @@ def _answer_of(
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        # Left open: when it closes, the child knows that this process is gone.
         child.stdin.write(pickled(request).hex().encode() + b"\n")
         child.stdin.flush()
     except BrokenPipeError:
@@ -252,11 +248,11 @@ def sentence(code: int, errors: str) -> str:
     """How it ended, where the code was, and whose that is.
 
     Args:
-        code: of its exit; below zero the signal's number.
+        code: of its exit; 128 and the signal's number.
         errors: its standard error, with the frames that Python's faulthandler wrote; "" if unknown.
     """
-    plain = f"the traced process ended without an answer (exit code {code})"
-    if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
+    plain = f"the job ended with {code} before the dry run was done"
+    if code not in CRASHES:
         return plain
     what = _WHAT.search(errors)
     frame = None
@@ -267,7 +263,7 @@ def sentence(code: int, errors: str) -> str:
     place = f" at {frame['file']}:{frame['line']}" if frame else ""
     why = f": {what[1]}" if what else ""
     return (
-        f"{plain}: a library in C++ ended it by {signal.Signals(-code).name}{place}{why}; where the same line runs "
-        "without a trace, that is a limit of the trace, and then trace a function of the file that goes without it "
-        "(FILE.py:FUNCTION)"
+        f"{plain}: a library in C++ ended it by {signal.Signals(code - FROM_SIGNAL).name}{place}{why}; where the same "
+        "line runs without a trace, that is a limit of the trace, and then trace a function of the file that goes "
+        "without it (FILE.py:FUNCTION)"
     )
