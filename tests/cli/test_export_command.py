@@ -62,11 +62,10 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
             return str(answer.read().decode())
 
     assert "vramtui_up 0.0" in scrape()
-    collector.put(
-        (MetricFamily("vramtui_processes", "Of a user.", ("user",), ((('an\n"na',), 2.0),)), up_metric(up=True))
-    )
+    processes = MetricFamily("vramtui_processes", "Of a user.", ("user",), ((('an\n"na',), 2.0),))
+    collector.families = (processes, up_metric(up=True))
     assert 'vramtui_processes{user="an\\n\\"na"} 2.0' in scrape()
-    collector.put((up_metric(up=False),))
+    collector.families = (up_metric(up=False),)
     assert "vramtui_processes" not in scrape()
     with pytest.raises(UserError, match="address already in use"):
         serve_metrics(address.removeprefix("http://").removesuffix("/metrics"), Tls(), collector)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,31 +36,67 @@ class Tls(NamedTuple):
     client_ca: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions:
-    listen: str | None = None
-    textfile: Path | None = None
-    interval: float = 5.0
-    dcgm: bool = True
-    per_process: bool = False
-    once: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
-    demo: bool = False
-
-
 @command_of
-def export(options: ExportOptions) -> None:
+def export(
+    listen: str | None = None,
+    textfile: Path | None = None,
+    interval: float = 5.0,
+    *,
+    dcgm: bool = True,
+    per_process: bool = False,
+    once: bool = False,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    client_ca: Path | None = None,
+    demo: bool = False,
+) -> None:
     """Export memory, predictions and their errors for Prometheus; what DCGM knows as well has its names and units.
 
     Listens on localhost only; --listen changes it. A dashboard for Grafana, alert rules and a systemd unit
     are in the folder packaging/prometheus of the source.
     """
     require_open_files(RECORDER_ROOM)
-    tls = Tls(options.certificate, options.key, options.client_ca)
-    check_options(options.listen, options.textfile, tls, once=options.once)
-    _export(options, tls)
+    tls = Tls(certificate, key, client_ca)
+    check_options(listen, textfile, tls, once=once)
+    try:
+        from prometheus_client import CollectorRegistry, write_to_textfile
+    except ImportError:
+        raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
+    from vramtui.cli.common.open_source import open_source, session_of
+    from vramtui.monitor.poller import ReadQueue
+
+    collector, registry = SampleCollector(), CollectorRegistry()
+    registry.register(collector)
+    if not textfile:
+        serve_metrics(listen or LOOPBACK, tls, collector)
+    over = threading.Event()
+    opened = open_source(demo=demo)
+    with closing(ReadQueue(opened.source, interval)) as reads:
+
+        def end() -> None:
+            over.set()
+            reads.wake()
+
+        on_end_signals(end)
+        session = session_of(opened)
+        while not over.is_set():
+            result = reads.next(3 * interval + 3)
+            if isinstance(result, Sample):
+                session.ingest(result)
+                # Of each process: train, infer or serve.
+                kinds = {pid: str(one.preset.run.__struct_config__.tag) for pid, one in session.matched.items()}
+                collector.families = metrics_of(session.snapshot(), kinds, per_process=per_process, with_dcgm=dcgm)
+            else:  # none in time: nothing old is shown for new
+                if isinstance(result, SourceFailed):
+                    say(result.sentence)
+                collector.families = (up_metric(up=False),)
+            if textfile:
+                try:
+                    write_to_textfile(str(textfile), registry)
+                except OSError as error:
+                    raise UserError(f"{textfile} cannot be written: {os_reason(error)}") from None
+            if once:
+                return
 
 
 def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
@@ -84,65 +119,13 @@ def address_of(listen: str) -> tuple[str, int]:
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
-def _export(options: ExportOptions, tls: Tls) -> None:
-    try:
-        from prometheus_client import write_to_textfile
-    except ImportError:
-        raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
-    from vramtui.cli.common.open_source import open_source, session_of
-    from vramtui.monitor.poller import ReadQueue
-
-    collector = SampleCollector()
-    registry = _registry(collector)
-    if not options.textfile:
-        serve_metrics(options.listen or LOOPBACK, tls, collector)
-    over = threading.Event()
-    opened = open_source(demo=options.demo)
-    with closing(ReadQueue(opened.source, options.interval)) as reads:
-
-        def end() -> None:
-            over.set()
-            reads.wake()
-
-        on_end_signals(end)
-        session = session_of(opened)
-        while not over.is_set():
-            result = reads.next(3 * options.interval + 3)
-            if isinstance(result, Sample):
-                session.ingest(result)
-                kinds = {
-                    key: str(one.preset.run.__struct_config__.tag)  # train, infer or serve
-                    for key, one in session.matched.items()
-                }
-                metrics = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
-                collector.put(metrics)
-            else:  # none in time: nothing old is shown for new
-                if isinstance(result, SourceFailed):
-                    say(result.sentence)
-                collector.put((up_metric(up=False),))
-            if options.textfile:
-                try:
-                    write_to_textfile(str(options.textfile), registry)
-                except OSError as error:
-                    raise UserError(f"{options.textfile} cannot be written: {os_reason(error)}") from None
-            if options.once:
-                return
-
-
-def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extra, which may be missing
-    from prometheus_client import CollectorRegistry
-
-    registry: Any = CollectorRegistry()
-    registry.register(collector)
-    return registry
-
-
 def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> None:
     """Serve at `listen` what the collector holds, on a thread of its own."""
-    from prometheus_client import make_wsgi_app
+    from prometheus_client import CollectorRegistry, make_wsgi_app
 
-    registry = _registry(collector)
-    collector.put((up_metric(up=False),))
+    registry = CollectorRegistry()
+    registry.register(collector)
+    collector.families = (up_metric(up=False),)
     address, port = address_of(listen)
     try:
         server = MetricsServer((address, port), tls_context(*tls))
@@ -239,23 +222,14 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
 
 
 class SampleCollector:
-    """A registry's collector: only the families that were put in last."""
+    """A registry's collector: the `families` that were set last."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._families: Sequence[MetricFamily] = ()
-
-    def put(self, families: Sequence[MetricFamily]) -> None:
-        """Let these be what is scraped from now on."""
-        with self._lock:
-            self._families = families
+    families: Sequence[MetricFamily] = ()
 
     def collect(self) -> "Iterable[Metric]":
         from prometheus_client.core import GaugeMetricFamily
 
-        with self._lock:
-            families = self._families
-        for family in families:
+        for family in self.families:
             gauge = GaugeMetricFamily(family.name, family.text, labels=family.labels)
             for labels, value in family.samples:
                 gauge.add_metric(labels, value)

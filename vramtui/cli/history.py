@@ -5,7 +5,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import get_args
@@ -55,99 +54,88 @@ EMPTY = (
 NOTHING = "No finished run has both a prediction and an observation yet; there is nothing to draw.\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryOptions:
-    run: str | None = None
-    preset: str = ""
-    gpu: str = ""
-    host: str = ""
-    since: str = ""
-    failed: bool = False
-    sort: str = "when"
-    reverse: bool = False
-    limit: int = 50
-    export: Path | None = None
-    forget: int | None = None
-    plot: bool = False
-    json: bool = False
-
-
 @command_of
-def history(options: HistoryOptions) -> None:
+def history(
+    *,
+    run: str | None = None,
+    preset: str = "",
+    gpu: str = "",
+    host: str = "",
+    since: str = "",
+    failed: bool = False,
+    sort: str = "when",
+    reverse: bool = False,
+    limit: int = 50,
+    export: Path | None = None,
+    forget: int | None = None,
+    plot: bool = False,
+    json: bool = False,
+) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     from vramtui.cli.common.settings import run_history, still_running
 
-    database, asked = run_history(), options.run or ""
+    database, asked = run_history(), run or ""
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
-    if options.forget is not None:
+    if forget is not None:
         try:
-            run = database.run(options.forget)
+            deleted = database.run(forget)
         except UserError:  # a damaged run cannot be shown, but it can be removed
-            if not database.forget(options.forget):
+            if not database.forget(forget):
                 raise
-            sys.stdout.write(f"Run {options.forget} deleted: it was damaged\n")
+            sys.stdout.write(f"Run {forget} deleted: it was damaged\n")
             return
-        refused = why_not_deleted(still_running([run])[0], time.time())
-        if refused:
+        if refused := why_not_deleted(still_running([deleted])[0], time.time()):
             raise UserError(refused)
-        database.forget(options.forget)
-        one = run.run
+        database.forget(forget)
+        one = deleted.run
         name = f"{printable(one.host)}, {printable(one.preset) or 'no preset'}, pid {one.pid}"
-        sys.stdout.write(f"Run {options.forget} deleted: {when(one.started_at)}, {name}\n")
+        sys.stdout.write(f"Run {forget} deleted: {when(one.started_at)}, {name}\n")
         return
-    if options.export is not None:
+    if export is not None:
         if number is None:
             raise UserError("--export takes one run: vramtui history 12 --export run.html")
         from vramtui.records.export.files import export_run
 
-        export_run(database.run(number), options.export)
+        export_run(database.run(number), export)
         return
     if number is not None:
         runs = list(still_running([database.run(number)]))
     else:
-        if options.sort not in get_args(RunColumn):
-            hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
-            raise UserError(f"--sort {options.sort} is not a column{hint}")
-        wanted = RunFilter(
-            words=asked,
-            preset=options.preset,
-            gpu=options.gpu,
-            host=options.host,
-            since=_moment(options.since),
-            failed=options.failed,
-        )
+        if sort not in get_args(RunColumn):
+            hint = f"{nearest(sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
+            raise UserError(f"--sort {sort} is not a column{hint}")
+        moment = None
+        if since:
+            ago = AGO.fullmatch(since.strip())
+            try:  # so long ago, or a local date and time
+                moment = (
+                    time.time() - int(ago[1]) * SECONDS[ago[2]]
+                    if ago
+                    else datetime.fromisoformat(since.strip()).timestamp()
+                )
+            except (ValueError, OverflowError, OSError):
+                what = "is not a time; write it like 7d, 12h, 30m or 2026-11-20"
+                raise UserError(f"--since {printable(since)} {what}") from None
+        wanted = RunFilter(words=asked, preset=preset, gpu=gpu, host=host, since=moment, failed=failed)
         every = filtered(still_running(database.runs(limit=ALL)), wanted)
-        runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
+        runs = in_order(every, sort, reverse=reverse)[:limit]  # type: ignore[arg-type]  # checked above
     damaged = database.damaged
     more = f"and {len(damaged) - MOST_DAMAGED} more damaged runs" if len(damaged) > MOST_DAMAGED else ""
     for sentence in filter(None, (*damaged[:MOST_DAMAGED], more)):
         say(sentence)
-    if options.json:
+    if json:
         rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
         print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
     elif number is not None:
         print_run(runs[0])
     else:
         print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
-        if options.plot and runs:
+        if plot and runs:
             from vramtui.cli.common.plot import colour_wanted
 
             width = shutil.get_terminal_size().columns
             drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
             sys.stdout.write(f"\n{drawn}")
-
-
-def _moment(text: str) -> float | None:
-    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time."""
-    if not text:
-        return None
-    ago = AGO.fullmatch(text.strip())
-    if ago is not None:
-        return time.time() - int(ago[1]) * SECONDS[ago[2]]
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise UserError(f"--since {printable(text)} is not a time; write it like 7d, 12h, 30m or 2026-11-20") from None
 
 
 def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:

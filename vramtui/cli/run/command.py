@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,37 +29,62 @@ if TYPE_CHECKING:
 WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    command: list[str]
-    preset: str | None = None
-    record: Path | None = None
-    interval: float = 1.0
-    when_fits: bool = False
-    needs: str | None = None
-    gpus: int | None = None
-    predict: bool = False
-
-
 @command_of
-def run(options: RunOptions) -> None:
+def run(
+    *,
+    command: list[str],
+    preset: str | None = None,
+    record: Path | None = None,
+    interval: float = 1.0,
+    when_fits: bool = False,
+    needs: str | None = None,
+    gpus: int | None = None,
+    predict: bool = False,
+) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
     The job keeps its terminal, signals and exit code. The report comes at its end, on standard error.
     """
-    _tolerate_errors()
+    with suppress(OSError, ValueError):  # no message on standard error may fail; in a test it has no descriptor
+        raw = io.BufferedWriter(_Unfailing(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
     from vramtui.cli.estimate import changed_preset
 
-    preset_file = None if options.preset is None else changed_preset(options.preset, [])
-    dry = _dry_run(options) if options.predict else None
-    placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
+    preset_file = None if preset is None else changed_preset(preset, [])
+    dry = None
+    if predict:
+        from vramtui.cli.run.prediction import NOT_PREDICTED, RunPrediction
+
+        if preset is not None:
+            raise UserError("--predict predicts by the command itself, so it does not go with --preset")
+        try:
+            dry = RunPrediction(command)
+        except UserError as error:
+            if when_fits and needs is None:
+                raise
+            say(NOT_PREDICTED.format(error))
+    placed = {} if preset is None else {PRESET: resolved_preset(preset)}
     if dry is not None:
         placed[PRESET] = str(dry.path)
-    if options.when_fits:
-        placed |= _placed(options, preset_file, dry)
-    elif options.needs is not None or options.gpus is not None:
+    if when_fits:
+        from vramtui.cli.common.open_source import open_source
+        from vramtui.cli.run import placement
+
+        if needs is None and dry is not None:
+            source = open_source().source
+            need = placement.Need(dry.need(source), None, gpus or 1)
+        else:
+            known = preset_file if needs or preset_file is not None else placed_by(command)
+            need = placement.need_of(needs, known, gpus)  # before a GPU is looked for
+            source = open_source().source
+        # The claim ends with this process.
+        sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=say)
+        for gpu, fit in chosen:
+            say(f"on GPU {gpu.index}: {fit.sentence}")
+        placed |= placement.placing([gpu for gpu, _ in chosen], sample.gpus)
+    elif needs is not None or gpus is not None:
         raise UserError("--needs and --gpus go with --when-fits")
-    finished, watch = _run(options, preset_file, dry, placed)
+    finished, watch = _run(command, interval, record, preset_file, dry, placed)
     _report(finished, watch)
     raise SystemExit(finished.code)
 
@@ -75,24 +99,15 @@ class _Unfailing(io.FileIO):
             return memoryview(data).nbytes
 
 
-def _tolerate_errors() -> None:
-    """Let no message on standard error fail."""
-    stream = sys.stderr
-    with suppress(OSError, ValueError):  # in a test it has no descriptor
-        raw = io.BufferedWriter(_Unfailing(stream.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True)
-
-
 def _run(
-    options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None", placed: dict[str, str]
+    command: list[str],
+    interval: float,
+    record: Path | None,
+    preset: "PresetFile | None",
+    dry: "RunPrediction | None",
+    placed: dict[str, str],
 ) -> "tuple[CompletedRun, GpuWatch | None]":
-    """Run the job from its start to its end.
-
-    Args:
-        options: the command, and what is recorded.
-        preset: the preset that predicts it, if one was given.
-        dry: its dry run, if there is one.
-        placed: the job's variables, added to this process's.
+    """Run the job from its start to its end; `placed` are variables that are added to this process's.
 
     Raises:
         SourceFailed: it has to be recorded, and no GPU can be read.
@@ -113,7 +128,7 @@ def _run(
         listener = open_listener(mark)
         if listener is not None:
             at_end.callback(listener.close)
-        watch = _watch(options.interval, options.record, listener, preset)
+        watch = _watch(interval, record, listener, preset)
         if watch is not None:
             at_end.callback(watch.close)
         if dry is not None:
@@ -123,7 +138,7 @@ def _run(
         if listener is not None:
             environment = probed_environment(environment, str(listener.path), mark)
         try:
-            job = Child(options.command, environment, mask)
+            job = Child(command, environment, mask)
         except NotStartedError as error:
             fail(error.code, str(error))
         started_at = time.time()
@@ -138,7 +153,7 @@ def _run(
     from vramtui.cli.run.results import CompletedRun  # not while the job waits to start
 
     finished = CompletedRun(
-        command=tuple(options.command),
+        command=tuple(command),
         code=code,
         started_at=started_at,
         ended_at=ended_at,
@@ -168,48 +183,6 @@ def placed_by(command: list[str]) -> "PresetFile | None":
         assumed = f"; {', '.join(values_of(preset_file))} assumed" if preset_file.assumed else ""
         say(f"what it needs is derived from {preset_file.derived}{read}{assumed}; --needs or --preset says it surely")
     return preset_file
-
-
-def _dry_run(options: RunOptions) -> "RunPrediction | None":
-    """The dry run of the command; None if there cannot be one, which is shown, and the job runs all the same.
-
-    Raises:
-        UserError: a preset predicts it already, or it has to wait for a dry run that there cannot be.
-    """
-    from vramtui.cli.run.prediction import NOT_PREDICTED, RunPrediction
-
-    if options.preset is not None:
-        raise UserError("--predict predicts by the command itself, so it does not go with --preset")
-    try:
-        return RunPrediction(options.command)
-    except UserError as error:
-        if options.when_fits and options.needs is None:
-            raise
-        say(NOT_PREDICTED.format(error))
-        return None
-
-
-def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None") -> dict[str, str]:
-    """Wait until there is room, and return the variables that put the job there. The claim ends with this process.
-
-    Raises:
-        SourceFailed: the GPUs cannot be read.
-        UserError: it is unknown what the job needs, its dry run fails, or no GPU here is large enough.
-    """
-    from vramtui.cli.common.open_source import open_source
-    from vramtui.cli.run import placement
-
-    if options.needs is None and dry is not None:
-        source = open_source().source
-        need = placement.Need(dry.need(source), None, options.gpus or 1)
-    else:
-        known = preset if options.needs or preset is not None else placed_by(options.command)
-        need = placement.need_of(options.needs, known, options.gpus)  # before a GPU is looked for
-        source = open_source().source
-    sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=say)
-    for gpu, fit in chosen:
-        say(f"on GPU {gpu.index}: {fit.sentence}")
-    return placement.placing([gpu for gpu, _ in chosen], sample.gpus)
 
 
 def _watch(
