@@ -8,7 +8,7 @@ import pytest
 
 from tests.tables import rows
 from vramtui.cli import doctor as checks
-from vramtui.cli.doctor import Check, Finding, ask_all, exit_code
+from vramtui.cli.doctor import Finding, ask_all, exit_code
 from vramtui.cli.main import program
 from vramtui.dryrun.job_command import Interpreter, import_problem
 
@@ -28,7 +28,7 @@ def test_a_machine_without_a_gpu_ends_with_what_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = Finding("nvml", "failed", "no library", "Install the driver.")
-    monkeypatch.setattr(checks, "CHECKS", (Check("a", lambda: found("a", "ok")), Check("nvml", lambda: missing)))
+    monkeypatch.setattr(checks, "CHECKS", {"a": lambda: found("a", "ok"), "nvml": lambda: missing})
     with pytest.raises(SystemExit) as ended:
         program(["doctor"])(["doctor"])
     assert (ended.value.code, capsys.readouterr().out.splitlines()[-1]) == (2, "✗ Not usable yet: nvml: no library.")
@@ -56,13 +56,7 @@ def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "/proc/1\x1b[2J/maps")
 
     hung, failed, locked, fine = ask_all(
-        (
-            Check("hang", hang),
-            Check("broken", broken),
-            Check("refused", refused),
-            Check("fine", lambda: found("fine", "ok")),
-        ),
-        0.1,
+        {"hang": hang, "broken": broken, "refused": refused, "fine": lambda: found("fine", "ok")}, 0.1
     )
     never.set()
     assert (hung.verdict, hung.message) == ("unknown", "no answer within 0.1 s")

@@ -13,7 +13,7 @@ from vramtui.app.app import Dashboard
 from vramtui.app.history.screen import ledger_lines
 from vramtui.app.services import StartOptions
 from vramtui.cli import doctor as checks
-from vramtui.cli.doctor import Check, Finding
+from vramtui.cli.doctor import Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
@@ -228,14 +228,14 @@ def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
 ) -> None:
     monkeypatch.setattr(checks, "SYS", machine.sys)
     monkeypatch.setattr(checks, "DEVICES", machine.proc)
-    asked = checks.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
+    asked = checks.of_nvidia("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library"))
     found = checks.amdgpu()
     assert (found.verdict, "2 GPUs (AMD " in found.message, "as CUDA's" in found.message) == ("ok", True, True)
-    assert asked.ask().verdict == "failed"
+    assert asked().verdict == "failed"
     for number, vendor in enumerate(("0x1002", "0x10de")):
         write(machine.sys / f"bus/pci/devices/{number}/class", "0x038000")
         write(machine.sys / f"bus/pci/devices/{number}/vendor", vendor)
-        assert asked.ask().verdict == ("unknown", "failed")[number]
+        assert asked().verdict == ("unknown", "failed")[number]
 
 
 async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machine) -> None:

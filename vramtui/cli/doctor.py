@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -58,13 +58,7 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class Check(msgspec.Struct, frozen=True):
-    """A check: its id, and the function that makes its finding."""
-
-    id: str
-    ask: Callable[[], Finding]
-
-
+Check = Callable[[], Finding]
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
 MARKS: dict[Verdict, tuple[str, str]] = {
@@ -89,14 +83,29 @@ def doctor(
         return
     # All hosts connect at once.
     hosts = open_hosts(OtherHosts(host), HOST_INTERVAL) if host else {}
-    asked = [Check(name, partial(_look, name, one)) for name, one in hosts.items()] or CHECKS
+    asked = {name: partial(_look, name, one) for name, one in hosts.items()} or CHECKS
     findings = ask_all(asked, timeout or (HOST_LIMIT if hosts else LIMIT))
     code = exit_code(findings)
     if json:
         print_json({"schema": 1, "exit": code, "checks": findings})
-    else:
-        _print(findings, code)
-    sys.stdout.flush()
+        raise SystemExit(code)
+    from rich.table import Table  # rich takes 40 ms to load, which JSON answers need not pay
+    from rich.text import Text
+
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    colours: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for finding in findings:
+        text = Text(finding.message)
+        if finding.hint:
+            text.append(f"\n{finding.hint}", style="dim")
+        grid.add_row(Text(MARKS[finding.verdict][plain], style=colours[finding.verdict]), Text(finding.check), text)
+    console = plain_console(None if sys.stdout.isatty() else text_width())
+    console.print(grid)
+    warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
+    works = "It works; see the warnings above." if warns else "Everything works."
+    failed = next((f"{one.check}: {one.message}" for one in findings if one.verdict == "failed"), "")
+    console.print(f"{MARKS['failed'][plain]} Not usable yet: {failed}." if code else works)
     raise SystemExit(code)
 
 
@@ -144,48 +153,28 @@ def exit_code(findings: list[Finding]) -> int:
     return CANNOT_WORK if failed else 0
 
 
-def _print(findings: list[Finding], code: int) -> None:
-    from rich.table import Table  # rich takes 40 ms to load, which JSON answers need not pay
-    from rich.text import Text
-
-    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    colours: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for finding in findings:
-        text = Text(finding.message)
-        if finding.hint:
-            text.append(f"\n{finding.hint}", style="dim")
-        grid.add_row(Text(MARKS[finding.verdict][plain], style=colours[finding.verdict]), Text(finding.check), text)
-    console = plain_console(None if sys.stdout.isatty() else text_width())
-    console.print(grid)
-    warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
-    works = "It works; see the warnings above." if warns else "Everything works."
-    failed = next((f"{one.check}: {one.message}" for one in findings if one.verdict == "failed"), "")
-    console.print(f"{MARKS['failed'][plain]} Not usable yet: {failed}." if code else works)
-
-
-def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
+def ask_all(checks: Mapping[str, Check], limit: float) -> list[Finding]:
     """Run all checks at once; one without an answer within `limit` seconds is left to itself."""
     answers: dict[str, Finding] = {}
 
-    def answer(check: Check) -> None:
+    def answer(name: str, check: Check) -> None:
         try:
-            answers[check.id] = check.ask()
+            answers[name] = check()
         except Exception as error:  # noqa: BLE001 - whatever breaks on a strange machine is one finding, not the end
             if isinstance(error, OSError) and error.strerror:
                 file = "" if error.filename is None else f" ({printable(os.fsdecode(error.filename))})"
-                answers[check.id] = Finding(check.id, "unknown", f"not known: {error.strerror.lower()}{file}")
+                answers[name] = Finding(name, "unknown", f"not known: {error.strerror.lower()}{file}")
                 return
             reason = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-            answers[check.id] = Finding(check.id, "unknown", "the check itself broke", f"Please report: {reason}")
+            answers[name] = Finding(name, "unknown", "the check itself broke", f"Please report: {reason}")
 
-    threads = [threading.Thread(target=answer, args=(check,), daemon=True) for check in checks]
+    threads = [threading.Thread(target=answer, args=each, daemon=True) for each in checks.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(limit)
     late, hint = f"no answer within {limit:g} s", "The call hangs; `dmesg` may say more."
-    return [answers.get(check.id, Finding(check.id, "unknown", late, hint)) for check in checks]
+    return [answers.get(name, Finding(name, "unknown", late, hint)) for name in checks]
 
 
 def amdgpu() -> Finding:
@@ -221,21 +210,21 @@ def cards() -> set[str]:
     return vendors
 
 
-def of_nvidia(check: Check, failed: Callable[[SourceFailed], Finding] | None = None) -> Check:
-    """The check if this machine may have an NVIDIA GPU; `failed` makes its finding if NVML fails."""
+def of_nvidia(name: str, check: Check) -> Check:
+    """The check if this machine may have an NVIDIA GPU."""
 
     def ask() -> Finding:
         vendors = cards()
         if AMD_CARD in vendors and NVIDIA_CARD not in vendors:
-            return Finding(check.id, "unknown", "no NVIDIA GPU")
+            return Finding(name, "unknown", "no NVIDIA GPU")
         try:
-            return check.ask()
+            return check()
         except SourceFailed as error:
-            if failed is None:
-                raise
-            return failed(error)
+            if name == "nvml":
+                return Finding(name, "failed", error.message.rstrip("."), error.hint)
+            return Finding(name, "unknown", "NVML has to open first")
 
-    return Check(check.id, ask)
+    return ask
 
 
 def _sample() -> Sample:
@@ -423,18 +412,15 @@ def torch() -> Finding:
     return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
 
 
-CHECKS = (
-    of_nvidia(Check("nvml", nvml), lambda error: Finding("nvml", "failed", error.message.rstrip("."), error.hint)),
-    of_nvidia(Check("gpus", gpus), lambda _: Finding("gpus", "unknown", "NVML has to open first")),
-    of_nvidia(Check("nvidia-smi", nvidia_smi)),
-    of_nvidia(Check("permissions", permissions)),
-    of_nvidia(Check("accounting", accounting), lambda _: Finding("accounting", "unknown", "NVML has to open first")),
-    Check("amdgpu", amdgpu),
-    Check("namespaces", namespaces),
-    Check("terminal", terminal),
-    Check("folders", folders),
-    Check("torch", torch),
-)
+OF_NVIDIA = {
+    "nvml": nvml,
+    "gpus": gpus,
+    "nvidia-smi": nvidia_smi,
+    "permissions": permissions,
+    "accounting": accounting,
+}
+CHECKS: dict[str, Check] = {name: of_nvidia(name, check) for name, check in OF_NVIDIA.items()}
+CHECKS |= {"amdgpu": amdgpu, "namespaces": namespaces, "terminal": terminal, "folders": folders, "torch": torch}
 
 
 def _look(name: str, opened: OpenedSource) -> Finding:
