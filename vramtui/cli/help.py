@@ -4,12 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramtui.cli.common.console import wrapped
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, format_bytes
+
+if TYPE_CHECKING:
+    from vramtui.estimators.allocator.caching import CachingAllocator
 
 DEFAULT_PRESET = "llama-3.1-8b-lora"
 
@@ -109,49 +113,37 @@ CELLS = 16
 
 def page(topic: str) -> Iterator[str]:
     """A page of help.txt. What it shows of the allocator is computed by the allocator itself."""
+    from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
+    from vramtui.estimators.allocator.config import AllocatorConfig
+
     text = Path(__file__).with_name("help.txt").read_text(encoding="utf-8")
     for line in text.partition(f"\n== {topic}\n")[2].partition("\n== ")[0].splitlines():
         first, _, rest = line.rpartition("¦")
-        if line in {"{picture}", "{fragments}"}:
-            yield from _picture() if line == "{picture}" else wrapped(_fragments())
-        elif line.startswith("@"):
-            yield from wrapped(rest, f"{first[1:] or 'none':<34}{_reserved_by(first[1:]):>12}  ", " " * 48)
+        if line == "{picture}":
+            yield from _picture(CachingAllocator(CARD))
+        elif line == "{fragments}":  # a GPU full of blocks with gaps that are too small
+            memory, blocks = CachingAllocator(SMALL_CARD), 0
+            with suppress(AllocatorOutOfMemoryError):
+                while memory.malloc(PIECE):
+                    blocks += 1
+            free = SMALL_CARD - memory.stats.allocated
+            yield from wrapped(
+                f"Fragments: on a GPU of {format_bytes(SMALL_CARD)}, {blocks} tensors of {format_bytes(PIECE)} fill "
+                f"every segment of 20 MiB with two, and the next runs out of memory with {format_bytes(free)} free, "
+                f"{free / SMALL_CARD:.0%}."
+            )
+        elif line.startswith("@"):  # memory that is reserved after eight growing requests
+            memory = CachingAllocator(CARD, AllocatorConfig.parse(first[1:]))
+            for size in GROWING:
+                memory.free(memory.malloc(size))
+            reserved = format_bytes(memory.stats.reserved)
+            yield from wrapped(rest, f"{first[1:] or 'none':<34}{reserved:>12}  ", " " * 48)
         elif not line.startswith("#"):
             yield from wrapped(rest, first, " " * len(first)) if rest else [first]
 
 
-def _reserved_by(setting: str) -> str:
-    """Memory that is reserved after eight growing requests."""
-    from vramtui.estimators.allocator.caching import CachingAllocator
-    from vramtui.estimators.allocator.config import AllocatorConfig
-
-    memory = CachingAllocator(CARD, AllocatorConfig.parse(setting))
-    for size in GROWING:
-        memory.free(memory.malloc(size))
-    return format_bytes(memory.stats.reserved)
-
-
-def _fragments() -> str:
-    """A GPU full of blocks with gaps that are too small."""
-    from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
-
-    memory, blocks = CachingAllocator(SMALL_CARD), 0
-    with suppress(AllocatorOutOfMemoryError):
-        while memory.malloc(PIECE):
-            blocks += 1
-    free = SMALL_CARD - memory.stats.allocated
-    return (
-        f"Fragments: on a GPU of {format_bytes(SMALL_CARD)}, {blocks} tensors of {format_bytes(PIECE)} fill every "
-        f"segment of 20 MiB with two, and the next runs out of memory with {format_bytes(free)} free, "
-        f"{free / SMALL_CARD:.0%}."
-    )
-
-
-def _picture() -> Iterator[str]:
+def _picture(memory: "CachingAllocator") -> Iterator[str]:
     """Three requests and their segments, step by step, with allocated and reserved memory."""
-    from vramtui.estimators.allocator.caching import CachingAllocator
-
-    memory = CachingAllocator(CARD)
 
     def row(what: str) -> str:
         drawn = []

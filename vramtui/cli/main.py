@@ -145,16 +145,11 @@ def run() -> None:
             print(help_screen())
             return
         words = sys.argv[1:] if asked is None else asked
-        asked_program = program(_needed(words))
+        if words and words[0] in COMMANDS:
+            asked_program = program(words[:1])
+        else:  # none for the dashboard with options
+            asks_for_all = {"-h", "--help", *COMMANDS}.intersection(words) or not words or words[0][:1] != "-"
+            asked_program = program(tuple(COMMANDS) if asks_for_all else ())
         gc.freeze()
         gc.enable()  # which whoever starts the program leaves off while it is loaded
         asked_program(prog_name="vramtui")
-
-
-def _needed(arguments: Sequence[str]) -> Sequence[str]:
-    """The commands to load: the one that is named first; none for the dashboard with options; else all."""
-    first = arguments[:1]
-    if first and first[0] in COMMANDS:
-        return first
-    asks_for_all = {"-h", "--help", *COMMANDS}
-    return tuple(COMMANDS) if asks_for_all.intersection(arguments) or not first or first[0][:1] != "-" else ()

@@ -31,7 +31,10 @@ def oom(log: str | None = None, preset: str | None = None, gpu: str | None = Non
     programs, CUDA's libraries, the kernel, Slurm and containers. Of a memory snapshot
     (`torch.cuda.memory._dump_snapshot`) it shows what held memory when the request failed.
     """
-    from vramtui.cli.common.console import print_wrapped, text_width
+    import msgspec
+
+    from vramtui.cli.common.console import print_json, print_wrapped, text_width
+    from vramtui.core.observation.oom.advice import ways_of
     from vramtui.core.observation.oom.read import read_oom
     from vramtui.records.memory_snapshot import is_snapshot
 
@@ -41,9 +44,39 @@ def oom(log: str | None = None, preset: str | None = None, gpu: str | None = Non
     report = read_oom(_text(log))
     preset_file, plan, remark = _planned(report, preset, gpu)
     if json:
-        _print_json(report, plan)
+        changes = None
+        if plan is not None and plan.cheapest is not None:
+            changes = {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()}
+        hidden = {"known_cause", "headline", "own_ways", "setting", "windows"}
+        facts = msgspec.to_builtins(report, str_keys=True)
+        print_json(
+            {
+                "schema": 1,
+                "program": report.program,
+                "cause": report.cause,
+                "sentence": report.cause_sentence(),
+                "numbers": report.numbers(),
+                "ways": [{"text": way.text, "frees": way.frees} for way in ways_of(report)],
+                **{name: value for name, value in facts.items() if name not in hidden},
+                "others_hold": report.others_hold,
+                "changes": changes,
+            }
+        )
         return
-    for line in (*_lines(report), *_fitting(report, preset_file, plan), *filter(None, (remark,))):
+    rank = f" (rank {report.rank})" if report.rank is not None else ""
+    where = f" · requested at {printable(report.line)}" if report.line else ""
+    lines = [printable(report.cause_sentence()) + rank, (report.numbers() + where).removeprefix(" · ")]
+    lines += (f"{number}. {way.line}" for number, way in enumerate(ways_of(report), 1))
+    if plan is not None and preset_file is not None:
+        name = preset_file.key
+        if report.command and not preset_file.path:
+            name = preset_file.preset.name
+            lines.append(f"From the log: {printable(report.command[:300])}")
+            for edge in (plan.edge, *plan.also):
+                if edge.largest is not None:
+                    lines.append(f"✓ with --{edge.key.removeprefix('run.').replace('_', '-')} {edge.largest}")
+        lines += advice_lines(printable(name), plan)
+    for line in filter(None, (*lines, remark)):
         print_wrapped(line, text_width())
 
 
@@ -155,33 +188,6 @@ def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan
     return Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).plan()
 
 
-def _lines(report: "OomReport") -> "Iterator[str]":
-    """The cause, the figures, the line of code, and the ways out."""
-    from vramtui.core.observation.oom.advice import ways_of
-
-    where = f" · requested at {printable(report.line)}" if report.line else ""
-    rank = f" (rank {report.rank})" if report.rank is not None else ""
-    yield printable(report.cause_sentence()) + rank
-    if report.numbers() or where:
-        yield (report.numbers() + where).removeprefix(" · ")
-    for number, way in enumerate(ways_of(report), 1):
-        yield f"{number}. {way.line}"
-
-
-def _fitting(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
-    """Lines with the change that would have fitted, for a preset or the command that the log names."""
-    if plan is None or preset_file is None:
-        return
-    if not report.command or preset_file.path:
-        yield from advice_lines(printable(preset_file.key), plan)
-        return
-    yield f"From the log: {printable(report.command[:300])}"
-    for edge in (plan.edge, *plan.also):
-        if edge.largest is not None:
-            yield f"✓ with --{edge.key.removeprefix('run.').replace('_', '-')} {edge.largest}"
-    yield from advice_lines(printable(preset_file.preset.name), plan)
-
-
 def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":
     """Say which changes of the preset `name` the planner would have made."""
     from vramtui.cli.fit import settings_of
@@ -196,29 +202,3 @@ def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":
         names = " and ".join(mitigation.name for mitigation in plan.cheapest)
         yield f"What would have fitted: {names} ({format_bytes(plan.cheapest_process)} {had})."
         yield f"  {settings_of(plan.cheapest)}"
-
-
-def _print_json(report: "OomReport", plan: "Plan | None") -> None:
-    import msgspec
-
-    from vramtui.cli.common.console import print_json
-    from vramtui.core.observation.oom.advice import ways_of
-
-    changes = None
-    if plan is not None and plan.cheapest is not None:
-        changes = {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()}
-    hidden = {"known_cause", "headline", "own_ways", "setting", "windows"}
-    facts = msgspec.to_builtins(report, str_keys=True)
-    print_json(
-        {
-            "schema": 1,
-            "program": report.program,
-            "cause": report.cause,
-            "sentence": report.cause_sentence(),
-            "numbers": report.numbers(),
-            "ways": [{"text": way.text, "frees": way.frees} for way in ways_of(report)],
-            **{name: value for name, value in facts.items() if name not in hidden},
-            "others_hold": report.others_hold,
-            "changes": changes,
-        }
-    )

@@ -100,7 +100,16 @@ def open_source(
         notes = "; ".join((f"replay of {printable(replay.name)}", *recording.warnings))
         return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)
     if demo:
-        return _demo()
+        from vramtui.sources.demo import DemoSource
+
+        host = DemoSource()
+
+        def jobs() -> "tuple[ObservedJob, ...]":
+            from vramtui.cli.common.demo_probe import demo_jobs
+
+            return demo_jobs(host)
+
+        return OpenedSource(host, DEMO, jobs=jobs, past=DemoHistory(host))
     from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
@@ -156,19 +165,6 @@ def say_waiting(name: str) -> None:
     say(f"{name} does not answer; still waiting")
 
 
-def _demo() -> OpenedSource:
-    from vramtui.sources.demo import DemoSource
-
-    demo = DemoSource()
-
-    def jobs() -> "tuple[ObservedJob, ...]":
-        from vramtui.cli.common.demo_probe import demo_jobs
-
-        return demo_jobs(demo)
-
-    return OpenedSource(demo, DEMO, jobs=jobs, past=DemoHistory(demo))
-
-
 STANDARD_INPUT = "-"
 
 
@@ -206,49 +202,41 @@ class ReadingProgress:
 
     def __init__(self, path: Path) -> None:
         self._name = printable(path.name)
-        self._next = time.monotonic() + MOMENT
-        self._is_reported = False
+        self._began = self._next = time.monotonic() + MOMENT
 
     def __call__(self, fraction: float) -> None:
         """So much is read, from 0 to 1."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + BETWEEN
-            self._is_reported = True
             show_progress(f"reading {self._name}: {fraction:.0%}")
 
     def clear(self) -> None:
-        if self._is_reported:
+        if self._next != self._began:
             show_progress()
 
 
 PAST, RECENT = 900, 120  # seconds before the demo was opened that are known, and that are known by the second
 
 
-class DemoHistory:
-    """The samples of those seconds, and what jobs reported in them.
+# How many seconds before it was opened the demo was looked at: every second of late, then now and then.
+BEFORE = tuple(float(seconds) for seconds in (*range(PAST, RECENT, -10), *range(RECENT, 0, -1)))
 
-    Args:
-        demo: the host.
-    """
+
+class DemoHistory:
+    """The demo's samples of those seconds, the oldest first, and what its jobs reported in them."""
 
     def __init__(self, demo: "DemoSource") -> None:
         self._demo = demo
 
     def samples(self) -> Iterator[Sample]:
-        """The demo's samples of the last hour, the oldest first."""
-        return (self._demo.read(before) for before in _before())
+        return (self._demo.read(before) for before in BEFORE)
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
         """Reports of the jobs by the times of those samples."""
         from vramtui.cli.common.demo_probe import demo_jobs
 
         now = self._demo.began + self._demo.elapsed
-        return ((now - before, demo_jobs(self._demo, before)) for before in _before())
-
-
-def _before() -> Iterator[float]:
-    """How many seconds before it was opened the demo was looked at: every second of late, then now and then."""
-    yield from (float(seconds) for seconds in (*range(PAST, RECENT, -10), *range(RECENT, 0, -1)))
+        return ((now - before, demo_jobs(self._demo, before)) for before in BEFORE)
 
 
 OVERDUE = 2.0  # seconds after which it is said that a server is waited for
@@ -297,54 +285,38 @@ def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> dict
     if asked.prometheus is not None:
         if asked.hosts or asked.slurm:
             raise UserError("--prometheus shows the hosts that it knows; not with --host or --slurm")
-        return _open_prometheus(asked.prometheus, asked.token_file, interval)
-    return _open_ssh(asked, interval)
+        from vramtui.sources.prometheus import PrometheusClient, PrometheusFleet, PrometheusSource
 
-
-def _open_prometheus(url: str, token_file: Path | None, interval: float) -> dict[str, OpenedSource]:
-    from vramtui.sources.prometheus import PrometheusClient, PrometheusFleet, PrometheusSource
-
-    client = PrometheusClient(url, token_file)
-    fleet = PrometheusFleet(client, interval)
-    overdue = threading.Timer(OVERDUE, say_waiting, (client.title,))
-    overdue.daemon = True
-    overdue.start()
-    try:
-        hosts = fleet.begin()
-    finally:
-        overdue.cancel()
-    return {
-        name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
-        for name in hosts
-    }
-
-
-def _open_ssh(asked: OtherHosts, interval: float) -> dict[str, OpenedSource]:
+        client = PrometheusClient(asked.prometheus, asked.token_file)
+        fleet = PrometheusFleet(client, interval)
+        overdue = threading.Timer(OVERDUE, say_waiting, (client.title,))
+        overdue.daemon = True
+        overdue.start()
+        try:
+            hosts = fleet.begin()
+        finally:
+            overdue.cancel()
+        return {
+            name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
+            for name in hosts
+        }
     from vramtui.cli.common.settings import settings_in_force
-    from vramtui.sources.ssh import (
-        Handshakes,
-        SshSource,
-        host_names,
-        job_hosts,
-        may_step,
-        srun_arguments,
-        ssh_arguments,
-    )
+    from vramtui.sources import ssh
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
-    commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
-    handshakes = Handshakes()
+    commands = dict.fromkeys(ssh.host_names(asked.hosts or (), settings_in_force().hosts), ssh.ssh_arguments)
+    handshakes = ssh.Handshakes()
     if asked.slurm:
-        nodes, user = job_hosts(asked.slurm)
-        if may_step(user):
-            commands |= {node: partial(srun_arguments, number) for node, number in nodes.items()}
-            handshakes = Handshakes(lambda host: host)  # none of sshd's
+        nodes, user = ssh.job_hosts(asked.slurm)
+        if ssh.may_step(user):
+            commands |= {node: partial(ssh.srun_arguments, number) for node, number in nodes.items()}
+            handshakes = ssh.Handshakes(lambda host: host)  # none of sshd's
         else:
-            commands |= dict.fromkeys(nodes, ssh_arguments)
+            commands |= dict.fromkeys(nodes, ssh.ssh_arguments)
     opened = {}
     for name, arguments in commands.items():
         recording = HostRecording()
-        source = SshSource(name, interval, recording.begin, handshakes, arguments)
+        source = ssh.SshSource(name, interval, recording.begin, handshakes, arguments)
         opened[name] = OpenedSource(source, jobs=recording.jobs, peaks=recording.peaks, elsewhere=True)
     return opened
 

@@ -41,7 +41,22 @@ def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
 
         settings = read_settings(path)
     for variable, key in set_variables().items():
-        settings = _with_variable(settings, variable, key)
+        from vramtui.presets.reader import finite_float
+        from vramtui.presets.schema import find_faults
+
+        table, _, name = key.partition(".")
+        text = os.environ[variable]
+        value: object = text
+        if isinstance(getattr(getattr(settings, table), name), bool):
+            value = True if text.lower() in YES else False if text.lower() in NO else text
+        elif key == "dashboard.interval":
+            try:
+                value = finite_float(text)
+            except ValueError:
+                raise UserError(f"{variable}={printable(text)} is not a number of seconds") from None
+        if faults := find_faults({table: {name: value}}, Settings):
+            raise UserError(f"{variable}={printable(text)}: {faults[0].sentence}")
+        settings = _with_values(settings, table, {name: value})
     given = {name: value for name, value in (options or {}).items() if value is not None}
     return _with_values(settings, "dashboard", given) if given else settings
 
@@ -49,26 +64,6 @@ def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
 def set_variables() -> dict[str, str]:
     """The variables that say something here, and the settings that they stand for."""
     return {variable: key for variable, key in VARIABLES.items() if os.environ.get(variable)}
-
-
-def _with_variable(settings: Settings, variable: str, key: str) -> Settings:
-    from vramtui.presets.reader import finite_float
-    from vramtui.presets.schema import find_faults
-
-    table, _, name = key.partition(".")
-    text = os.environ[variable]
-    value: object = text
-    if isinstance(getattr(getattr(settings, table), name), bool):
-        value = True if text.lower() in YES else False if text.lower() in NO else text
-    elif key == "dashboard.interval":
-        try:
-            value = finite_float(text)
-        except ValueError:
-            raise UserError(f"{variable}={printable(text)} is not a number of seconds") from None
-    faults = find_faults({table: {name: value}}, Settings)
-    if faults:
-        raise UserError(f"{variable}={printable(text)}: {faults[0].sentence}")
-    return _with_values(settings, table, {name: value})
 
 
 def _with_values(settings: Settings, table: str, values: Mapping[str, Any]) -> Settings:
