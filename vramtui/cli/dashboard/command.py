@@ -64,13 +64,9 @@ class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     only: str | None = None
 
 
+@exit_on_user_error()
 def open_dashboard(options: DashboardOptions) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
-    with exit_on_user_error():
-        _open(options)
-
-
-def _open(options: DashboardOptions) -> None:
     if options.replay is not None and not options.replay.exists():
         raise UserError(f"the recording {printable(str(options.replay))} cannot be read: no such file or directory")
     in_browser = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER

@@ -14,7 +14,7 @@ from vramtui.core.base.colours import GROUND
 from vramtui.core.base.late import late
 from vramtui.core.base.text import ascii_wanted, brief_command, plain_text, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
-from vramtui.core.observation.readings import Gpu, Sample
+from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.signals import ENDING
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ class FirstFrame:
             signal.signal(number, self._on_signal)
         self.is_shown = True
         lines = frame_lines(sample, banner, size.columns, size.lines)
-        self._write(
-            OPEN + self._ground() + "\x1b[H\x1b[J" + "".join(f"\x1b[{y};1H{line}" for y, line in enumerate(lines, 1))
-        )
+        name, colours = self._theme or "vramtui-dark", ""  # the theme's where the terminal has them; else its own
+        if name in GROUND and "NO_COLOR" not in os.environ and os.environ.get("COLORTERM") in TRUE_COLOUR:
+            ink, ground = (";".join(map(str, bytes.fromhex(colour[1:]))) for colour in GROUND[name])
+            colours = f"\x1b[38;2;{ink};48;2;{ground}m"
+        self._write(f"{OPEN}{colours}\x1b[H\x1b[J" + "".join(f"\x1b[{y};1H{line}" for y, line in enumerate(lines, 1)))
 
     def hand_over(self) -> None:
         """The dashboard sets the terminal up from here on, and finds it as it was but for what is shown."""
@@ -80,14 +82,6 @@ class FirstFrame:
         if self.is_shown:
             self._write(CLOSE)
         self.is_shown = False
-
-    def _ground(self) -> str:
-        """The theme's colours where the terminal has them; else its own."""
-        name = self._theme or "vramtui-dark"
-        if name not in GROUND or "NO_COLOR" in os.environ or os.environ.get("COLORTERM") not in TRUE_COLOUR:
-            return ""
-        ink, ground = (";".join(map(str, bytes.fromhex(colour[1:]))) for colour in GROUND[name])
-        return f"\x1b[38;2;{ink};48;2;{ground}m"
 
     def _write(self, text: str) -> None:
         plain = ascii_wanted(os.environ, sys.stderr.encoding)
@@ -104,8 +98,14 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
     driver = f"driver {host.driver_version}" if host.driver_version else ""
     lines = [" " + "  ".join(("vramtui", printable(host.name), printable(driver)))]
     lines += [f" {printable(banner)}"] if banner else []
-    lines += ["", *(_gpu_line(gpu) for gpu in sample.gpus), "", ""]
-    lines.append("     PID  GPU USER   NOW GiB COMMAND")
+    lines.append("")
+    for gpu in sample.gpus:
+        state = printable(gpu.reason)
+        if gpu.state == "ok":
+            state = f"{format_gib(gpu.memory.used)}/{format_gib(gpu.memory.total)} GiB"
+            state += "" if gpu.utilization is None else f"  {gpu.utilization} %"
+        lines.append(f"   {gpu.index} {printable(gpu.name)}  {state}")
+    lines += ["", "", "     PID  GPU USER   NOW GiB COMMAND"]
     for gpu in sample.gpus:
         if len(lines) >= height:
             break
@@ -129,11 +129,3 @@ def _cut(line: str, width: int) -> str:
         if taken < width:
             room = place + 1
     return line
-
-
-def _gpu_line(gpu: Gpu) -> str:
-    name = f"   {gpu.index} {printable(gpu.name)}"
-    if gpu.state != "ok":
-        return f"{name}  {printable(gpu.reason)}"
-    used = f"{format_gib(gpu.memory.used)}/{format_gib(gpu.memory.total)} GiB"
-    return f"{name}  {used}" + ("" if gpu.utilization is None else f"  {gpu.utilization} %")

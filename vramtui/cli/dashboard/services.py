@@ -190,18 +190,13 @@ def _file_stamp(path: Path) -> tuple[int, int] | None:
 
 
 class PastRuns:
-    """Finished runs, read from the history file.
-
-    Args:
-        open_history: where runs are kept.
-        saver: knows how snapshots are saved; reports follow.
-    """
+    """Finished runs, read from the history file; the `saver` of snapshots writes their reports."""
 
     note = ""
 
     def __init__(self, open_history: "Callable[[], RunHistory]", saver: SnapshotSaver) -> None:
         self._open_history = open_history
-        self._saver = saver
+        self.report = saver.report
 
     def stamp(self) -> object:
         """Size and time of the database's files; they change with every write."""
@@ -216,23 +211,15 @@ class PastRuns:
         if not self._open_history().forget(number):
             raise UserError(f"run {number} is not in the history any more")
 
-    def report(self, stored: "StoredRun") -> list[str]:
-        return self._saver.report(stored)
-
 
 class DemoPast:
-    """The demo's: made anew at every start, and never written down.
-
-    Args:
-        now: seconds since the epoch.
-        saver: knows how snapshots are saved; reports follow.
-    """
+    """The demo's runs until `now` (seconds since the epoch): made anew at every start, and never written down."""
 
     note = "the demo's, not real"
 
     def __init__(self, now: float, saver: SnapshotSaver) -> None:
         self._now = now
-        self._saver = saver
+        self.report = saver.report
         self._runs: tuple[StoredRun, ...] | None = None
 
     def stamp(self) -> object:
@@ -250,9 +237,6 @@ class DemoPast:
     def forget(self, number: int) -> None:
         """Remove one until the next start."""
         self._runs = tuple(stored for stored in self.runs() if stored.id != number)
-
-    def report(self, stored: "StoredRun") -> list[str]:
-        return self._saver.report(stored)
 
 
 class DashboardDryRuns:
