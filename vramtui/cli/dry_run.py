@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -37,8 +36,8 @@ from vramtui.core.estimate.estimate import Ledger
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run import Run
-    from vramtui.dryrun.command import GpuAnswer, RunTools
-    from vramtui.dryrun.job_command import DryRunJob, Engine
+    from vramtui.dryrun.command import GpuAnswer
+    from vramtui.dryrun.job_command import DryRunJob
     from vramtui.dryrun.result import DryRun, LargestBatch, LiveAllocation, Progress, TraceRow
 
 
@@ -48,25 +47,23 @@ Engines = Literal["cuda", "fake"] | None
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRunOptions:
-    command: list[str]
-    gpu: str | None = None
-    memory: str | None = None
-    engine: Engines = None
-    steps: int = 3
-    timeout: float | None = None
-    largest_batch: bool = True
-    batch_option: str | None = None
-    python: str | None = None
-    keep_files: bool = False
-    show_output: bool = False
-    plot: bool = False
-    json: bool = False
-
-
 @command_of
-def dry_run(options: DryRunOptions) -> None:
+def dry_run(
+    *,
+    command: list[str],
+    gpu: str | None = None,
+    memory: str | None = None,
+    engine: Engines = None,
+    steps: int = 3,
+    timeout: float | None = None,
+    largest_batch: bool = True,
+    batch_option: str | None = None,
+    python: str | None = None,
+    keep_files: bool = False,
+    show_output: bool = False,
+    plot: bool = False,
+    json: bool = False,
+) -> None:
     """Run a script or command without its GPU, and show its memory phase by phase and whether it fits.
 
     Options stand before the command; all that follows it is the job's own. Files it writes are thrown away, and it
@@ -75,10 +72,13 @@ def dry_run(options: DryRunOptions) -> None:
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.dryrun.command import RunTools, engine_of, prepared
+    from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.job_command import DryRunJob
+    from vramtui.dryrun.largest_batch import batch_flag
+    from vramtui.dryrun.largest_batch import largest_batch as search
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
-    gpus = _gpus(options)
+    gpus = _gpus(command, gpu, memory)
     usual = settings_in_force().dry_run.engine
     keyboard = None
     if sys.stdin is not None and not sys.stdin.isatty():
@@ -86,33 +86,46 @@ def dry_run(options: DryRunOptions) -> None:
             keyboard = os.dup(sys.stdin.fileno())
     job = prepared(
         DryRunJob(
-            words=tuple(options.command),
+            words=tuple(command),
             folder=str(Path.cwd()),
             environment=dict(os.environ),
-            engine=options.engine or (None if usual == "auto" else usual),
-            steps=options.steps,
-            timeout=options.timeout,
-            keep_files=options.keep_files,
-            show_output=options.show_output,
+            engine=engine or (None if usual == "auto" else usual),
+            steps=steps,
+            timeout=timeout,
+            keep_files=keep_files,
+            show_output=show_output,
             keyboard=keyboard,
         ),
-        options.python,
+        python,
     )
-    tools = RunTools(open_listener, cache_dir(), None if options.json else show_phase)
+    tools = RunTools(open_listener, cache_dir(), None if json else show_phase)
     engine, note = engine_of(job, tools)
     if note:
         sys.stderr.write(for_terminal(f"note: {note}") + "\n")
-    answers, largest = _answers(options, job, gpus, engine, tools)
+    answers = [run(job, one, engine, tools) for one in gpus]
+    result, largest = answers[0].result, None
+    if largest_batch and len(gpus) == 1 and result is not None and result.verdict == "does not fit":
+        flag = batch_flag(job.words, batch_option, job.folder)
+        quiet = msgspec.structs.replace(job, show_output=False)
+
+        def needs(words: tuple[str, ...]) -> int | None:
+            smaller = run(msgspec.structs.replace(quiet, words=words), gpus[0], engine, tools).result
+            if smaller is None:
+                raise UserError("it fails with a smaller batch")
+            return smaller.fit.needs if smaller.verdict in {"fits", "tight"} else None
+
+        with suppress(UserError):
+            largest = None if flag is None else search(flag, result.total_memory, needs)
     show_progress()
     code = exit_code(answers)
     keep(job, answers)
     with go_on_unread():
-        if options.json:
+        if json:
             from vramtui.dryrun.command import DryRunDocument
 
             print_json(
                 DryRunDocument(
-                    command=tuple(options.command),
+                    command=tuple(command),
                     engine=engine,
                     exit_code=code,
                     gpus=tuple(answers),
@@ -120,21 +133,21 @@ def dry_run(options: DryRunOptions) -> None:
                 )
             )
         else:
-            _print(answers, largest, plot=options.plot)
+            _print(answers, largest, plot=plot)
     for answer in answers:
         if answer.result is None:
             for text in answer.output[-MOST_LINES:]:
                 sys.stderr.write(f"{text}\n")
             where = f"{answer.gpu}: " if len(answers) > 1 else ""
-            if len(answers) == 1 and not options.json:
+            if len(answers) == 1 and not json:
                 fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
             say(f"{where}{answer.error}")
-    if not options.json and options.show_output and any(one.result and one.result.cut_short for one in answers):
-        sys.stderr.write(f"note: ended after step {options.steps}; --steps {options.steps + 1} goes further\n")
+    if not json and show_output and any(one.result and one.result.cut_short for one in answers):
+        sys.stderr.write(f"note: ended after step {steps}; --steps {steps + 1} goes further\n")
     raise SystemExit(code)
 
 
-def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
+def _gpus(words: list[str], gpu: str | None, memory: str | None) -> list[tuple[Device, int]]:
     """The GPUs that are asked for, or this machine's first and how many there are like it.
 
     Raises:
@@ -143,8 +156,7 @@ def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
     """
     from vramtui.dryrun.command import parse_gpu
 
-    words = options.command
-    if options.gpu is None:
+    if gpu is None:
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
             value = value if equals else "".join(words[at + 1 : at + 2])
@@ -168,42 +180,13 @@ def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
             fail(NO_SOURCE, NO_GPU_HERE.format(command=shlex.join(words)))
         gpus = [(device_of(seen[0]), 1)]
     else:
-        gpus = [parse_gpu(name) for name in options.gpu.split(",")]
-    if options.memory is None:
+        gpus = [parse_gpu(name) for name in gpu.split(",")]
+    if memory is None:
         return gpus
-    size = asked_size(options.memory)
+    size = asked_size(memory)
     if size <= 0:
         raise UserError("--memory must be greater than 0")
     return [(msgspec.structs.replace(device, total_memory=size), count) for device, count in gpus]
-
-
-def _answers(
-    options: DryRunOptions, job: "DryRunJob", gpus: Sequence[tuple[Device, int]], engine: "Engine", tools: "RunTools"
-) -> "tuple[list[GpuAnswer], LargestBatch | None]":
-    """The job's result on each GPU, and the largest batch if it does not fit the only one."""
-    from vramtui.dryrun.command import dry_run as run
-    from vramtui.dryrun.largest_batch import batch_flag, largest_batch
-
-    answers = [run(job, gpu, engine, tools) for gpu in gpus]
-    result = answers[0].result
-    is_asked = options.largest_batch and len(gpus) == 1
-    if not is_asked or result is None or result.verdict != "does not fit":
-        return answers, None
-    flag = batch_flag(job.words, options.batch_option, job.folder)
-    if flag is None:
-        return answers, None
-    quiet = msgspec.structs.replace(job, show_output=False, other_way=None)
-
-    def needs(words: tuple[str, ...]) -> int | None:
-        smaller = run(msgspec.structs.replace(quiet, words=words), gpus[0], engine, tools).result
-        if smaller is None:
-            raise UserError("it fails with a smaller batch")
-        return smaller.fit.needs if smaller.verdict in {"fits", "tight"} else None
-
-    try:
-        return answers, largest_batch(flag, result.total_memory, needs)
-    except UserError:
-        return answers, None
 
 
 def exit_code(answers: "Sequence[GpuAnswer]") -> int:
