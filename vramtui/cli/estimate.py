@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import msgspec
 
 from vramtui.cli.common.console import print_json, print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, for_terminal, go_on_unread, say
-from vramtui.cli.options import CardOptions, job_command
+from vramtui.cli.options import job_command
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
@@ -38,65 +37,67 @@ TOKENS = re.compile(r"[1-9][0-9]{0,6}")
 SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EstimateOptions(CardOptions):
-    preset: str
-    settings: list[str] | None = None
-    job_file: Path | None = None
-    image: list[str] | None = None
-    audio: list[str] | None = None
-    method: str | None = None
-    hub: bool = False
-    explain: bool = False
-    json: bool = False
-
-
 @job_command("gpus")
-def estimate(options: EstimateOptions) -> None:
+def estimate(
+    *,
+    gpu: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+    preset: str,
+    settings: list[str] | None = None,
+    job_file: Path | None = None,
+    image: list[str] | None = None,
+    audio: list[str] | None = None,
+    method: str | None = None,
+    hub: bool = False,
+    explain: bool = False,
+    json: bool = False,
+) -> None:
     """Estimate a job's memory and whether it fits a GPU. The exit code is 1 if it does not fit."""
-    changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
-    names = (options.gpu or "").split(",")
-    sizes = sizes_of(names[0]) if len(names) == 1 and options.memory is None else ()
-    if sizes and (options.explain or options.method):
+    asks = gpu is not None or memory is not None
+    changed = changed_preset(preset, settings or [], job_file, hub=hub)
+    names = (gpu or "").split(",")
+    sizes = sizes_of(names[0]) if len(names) == 1 and memory is None else ()
+    if sizes and (explain or method):
         all_sizes = ", ".join(one.name for one in sizes)
         say(f"{names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}")
     elif len(names) > 1 or sizes:
-        if options.memory is not None:
-            raise UserError(f"--gpu {options.gpu} names several GPUs: --memory takes one")
+        if memory is not None:
+            raise UserError(f"--gpu {gpu} names several GPUs: --memory takes one")
         devices = sizes or tuple(chosen_device(one, None) for one in names)
-        _show_devices(changed, devices, options.gpus, json=options.json)
+        _show_devices(changed, devices, gpus, json=json)
         return
-    device = chosen_device(options.gpu, options.memory)
-    changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
+    device = chosen_device(gpu, memory)
+    changed = changed if gpus is None else shared_over(changed, device, gpus)
     preset_file, notes = changed, list[str]()
-    for option, given in (("--image", options.image), ("--audio", options.audio)):
+    for option, given in (("--image", image), ("--audio", audio)):
         if given:
             preset_file, note = with_media(preset_file, option, given)
             notes.append(note)
     refused = ""
     try:
-        answers = estimates_of(preset_file, device, options.method)
+        answers = estimates_of(preset_file, device, method)
     except CannotStartError as error:
         if error.longest is None:
             raise
         # A server that starts with shorter sequences is answered with those.
         refused = f"✗ as it starts: {error}; ✓ with `--max-model-len {error.longest}`"
         preset_file = preset_file.changed(run=preset_file.preset.workload.with_run(max_model_len=error.longest).run)
-        answers = estimates_of(preset_file, device, options.method)
+        answers = estimates_of(preset_file, device, method)
         notes = [refused, *notes]
     estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
     with go_on_unread():
-        if options.json:
+        if json:
             from vramtui.records.estimate_document import estimate_document
 
-            print_json(estimate_document(preset_file, estimates, device if options.asks else None))
+            print_json(estimate_document(preset_file, estimates, device if asks else None))
         else:
             if refused:
                 print(for_terminal(refused))
-            print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
+            print_estimates(preset_file, estimates, device, asked=asks, explain=explain)
     if refused:
         raise SystemExit(NO)
-    if options.asks:
+    if asks:
         exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 

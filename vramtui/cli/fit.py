@@ -2,8 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -14,7 +13,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, go_on_unread, say
 from vramtui.cli.estimate import changed_preset, naming_setting, shared_over
-from vramtui.cli.options import CardOptions, job_command
+from vramtui.cli.options import job_command
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
@@ -42,7 +41,7 @@ from vramtui.presets.toml_text import value_text
 from vramtui.records.estimate_document import device_document, notes_on
 
 if TYPE_CHECKING:
-    from vramtui.monitor.what_fits import Room
+    from vramtui.monitor.what_fits import Question, Room
 
 Column = tuple[PresetFile, tuple[CardFit, ...]]
 MOST_NODES = 16
@@ -52,23 +51,24 @@ GRES_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitOptions(CardOptions):
-    preset: list[str] | None = None
-    vary: str | None = None
-    over: list[str] | None = None
-    settings: list[str] | None = None
-    job_file: Path | None = None
-    sbatch: bool = False
-    per_node: int = 8
-    gres_type: str | None = None
-    every: bool = False
-    plot: bool = False
-    json: bool = False
-
-
 @job_command("gpus")
-def fit(options: FitOptions) -> None:
+def fit(
+    *,
+    gpu: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+    preset: list[str] | None = None,
+    vary: str | None = None,
+    over: list[str] | None = None,
+    settings: list[str] | None = None,
+    job_file: Path | None = None,
+    sbatch: bool = False,
+    per_node: int = 8,
+    gres_type: str | None = None,
+    every: bool = False,
+    plot: bool = False,
+    json: bool = False,
+) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
 
     Without a card: which card do I need? Every known card, for one preset or for several in one table.
@@ -78,11 +78,19 @@ def fit(options: FitOptions) -> None:
 
     Exit code 1 if the preset as it stands does not fit; without a card, if it fits none.
     """
-    if not options.preset:
-        _show_models(options)
+    asks = gpu is not None or memory is not None
+    if not preset:
+        for option, given in (("--over", over), ("--vary", vary), ("--job-file", job_file), ("--sbatch", sbatch)):
+            if given:
+                raise UserError(f"{option} needs a model, as in: vramtui fit Qwen3-8B --gpu 4090 {option} …")
+        from vramtui.monitor.what_fits import question_of, room_of
+
+        question, named = question_of(settings or (), gpus or 1), (None,) if gpu is None else gpu.split(",")
+        rooms = [room_of(chosen_device(name, memory)) for name in named] if asks else [_most_free()]
+        _show_models(question, rooms, every=every, json=json)
         return
-    changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
-    if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
+    changed = [changed_preset(one, settings or [], job_file) for one in preset]
+    if not (asks or over or vary or gpus or sbatch):
         from vramtui.estimators.methods import DEFAULT
 
         known, columns = known_cards(), list[Column]()
@@ -91,28 +99,28 @@ def fit(options: FitOptions) -> None:
                 ANALYTIC.estimate(one.preset.workload, known[-1])
             columns.append((one, tuple(card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
         with go_on_unread():
-            if options.json:
+            if json:
                 print_json(_cards_document(columns))
             else:
                 _print_cards(columns)
         if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
             raise typer.Exit(NO)
         return
-    if not options.asks:
+    if not asks:
         raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
     if len(changed) > 1:
         raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
-    preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
-    if options.sbatch:
-        if options.json:
+    preset_file, device = changed[0], chosen_device(gpu, memory)
+    if sbatch:
+        if json:
             raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
-        print_sbatch(preset_file, device, options.per_node, options.gres_type)
+        print_sbatch(preset_file, device, per_node, gres_type)
         return
-    if options.gpus is not None:
-        preset_file = shared_over(preset_file, device, options.gpus)
+    if gpus is not None:
+        preset_file = shared_over(preset_file, device, gpus)
     workload = preset_file.preset.workload
-    if options.over:
-        axes = _axes_of(options.over)
+    if over:
+        axes = _axes_of(over)
         with naming_setting(preset_file):
             # An axis may leave out the table of its key, as --set may, or be a name that options of programs have.
             across, down = (
@@ -120,22 +128,21 @@ def fit(options: FitOptions) -> None:
             )
             grid = plan_grid(ANALYTIC, workload, device, across, down)
         with go_on_unread():
-            _show_map(preset_file, device, grid, json=options.json)
+            _show_map(preset_file, device, grid, json=json)
         if not any(any(row) for row in grid.fits):
             raise typer.Exit(NO)
         return
     with naming_setting(preset_file):
         from vramtui.estimators.methods import DEFAULT
 
-        asked = None if options.vary is None else key_in_full(workload, options.vary)
-        planner = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT)
-        plan = planner.plan(asked)
+        planner = Planner(ANALYTIC, workload, device, gpus or 1, exact=DEFAULT)
+        plan = planner.plan(None if vary is None else key_in_full(workload, vary))
     with go_on_unread():
-        if options.json:
-            print_json(_plan_document(preset_file, device, options.gpus or 1, plan))
+        if json:
+            print_json(_plan_document(preset_file, device, gpus or 1, plan))
         else:
             _print_plan(preset_file, device, plan)
-            if options.plot:
+            if plot:
                 from vramtui.cli.common.plot import memory_curve
 
                 places, sizes = zip(*planner.sizes(plan.edge), strict=True)
@@ -407,26 +414,16 @@ def _show_map(preset_file: PresetFile, device: Device, grid: Grid, *, json: bool
     print_table(headings, lines, right=range(len(headings)))
 
 
-def _show_models(options: FitOptions) -> None:
-    """Print the largest models that fit, a table for each GPU.
+def _show_models(question: "Question", rooms: "Sequence[Room]", *, every: bool, json: bool) -> None:
+    """Print the largest models that fit, a table for each GPU; raises typer.Exit if none fits."""
+    from vramtui.monitor.what_fits import headings_of, models_that_fit, row_of
 
-    Raises:
-        UserError: an option needs a model, or no model can have the settings.
-        typer.Exit: none fits.
-    """
-    for name in ("over", "vary", "job_file", "sbatch"):
-        if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} needs a model, as in: vramtui fit Qwen3-8B --gpu 4090 {option} …")
-    from vramtui.monitor.what_fits import headings_of, models_that_fit, question_of, row_of
-
-    question = question_of(options.settings or (), options.gpus or 1)
-    most = None if options.every else ROWS + 1  # one more than is shown
-    answers = [(room, [*islice(models_that_fit(question, room), most)]) for room in _rooms(options)]
+    most = None if every else ROWS + 1  # one more than is shown
+    answers = [(room, [*islice(models_that_fit(question, room), most)]) for room in rooms]
     titles = [title for title, _ in question.columns]
     with go_on_unread():
-        if options.json:
-            gpus = []
+        if json:
+            documents = []
             for room, fits in answers:
                 models = [
                     {
@@ -436,17 +433,17 @@ def _show_models(options: FitOptions) -> None:
                         "own_context": fit.own,
                         "contexts": dict(zip(titles, fit.contexts, strict=True)),
                     }
-                    for fit in (fits if options.every else fits[:ROWS])
+                    for fit in (fits if every else fits[:ROWS])
                 ]
-                more = not options.every and len(fits) > ROWS
+                more = not every and len(fits) > ROWS
                 known = {"gpu": room.device.name, "memory": room.device.total_memory}
-                gpus.append({**known, "models": models, "more": more})
-            print_json({"schema": 1, "job": question.title, "context": question.context, "gpus": gpus})
+                documents.append({**known, "models": models, "more": more})
+            print_json({"schema": 1, "job": question.title, "context": question.context, "gpus": documents})
         else:
             print_wrapped(question.words, text_width())
             for room, fits in answers:
                 print(f"\n{room.name}: {'' if fits else 'no model fits'}")
-                rows = [row_of(fit) for fit in (fits if options.every else fits[:ROWS])]
+                rows = [row_of(fit) for fit in (fits if every else fits[:ROWS])]
                 if rows:
                     headings = headings_of(question)
                     print_table(headings, rows, right=range(1, len(headings)))
@@ -456,16 +453,11 @@ def _show_models(options: FitOptions) -> None:
         raise typer.Exit(NO)
 
 
-def _rooms(options: FitOptions) -> Iterator["Room"]:
-    """The GPUs that are named, or this machine's with the most free memory."""
-    from vramtui.monitor.what_fits import room_of, room_on
-
-    if options.asks:
-        names = (options.gpu,) if options.gpu is None else options.gpu.split(",")
-        yield from (room_of(chosen_device(name, options.memory)) for name in names)
-        return
+def _most_free() -> "Room":
+    """This machine's GPU with the most free memory."""
     from vramtui.cli.pick import sample_here
     from vramtui.cli.run.placement import usable
+    from vramtui.monitor.what_fits import room_on
 
     gpus = usable(sample_here().gpus)
     rooms = [room for gpu in gpus if (room := room_on(gpu)) is not None]
@@ -473,4 +465,4 @@ def _rooms(options: FitOptions) -> Iterator["Room"]:
         raise SourceFailed("No GPU with free memory is known.", "Name a card or a size: vramtui fit --gpu 24GB")
     if len(gpus) > 1:
         say(f"the one of {len(gpus)} GPUs with the most free memory; --gpu names others")
-    yield max(rooms, key=lambda room: room.device.total_memory)
+    return max(rooms, key=lambda room: room.device.total_memory)

@@ -67,20 +67,6 @@ def _names_of(kind: str) -> Iterator[Iterable[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardOptions:
-    """The GPU that a job has to fit."""
-
-    gpu: str | None = None
-    memory: str | None = None
-    gpus: int | None = None
-
-    @property
-    def asks(self) -> bool:
-        """Return whether a GPU or a size was named."""
-        return self.gpu is not None or self.memory is not None
-
-
-@dataclass(frozen=True, kw_only=True)
 class HostOptions:
     """The machines to watch instead of this one."""
 
