@@ -24,7 +24,6 @@ from vramtui.core.observation.readings import (
     STATE_MARKS,
     Absence,
     Gpu,
-    Host,
     PcieTraffic,
     Sample,
     Source,
@@ -359,8 +358,11 @@ def print_rows(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> None:
-    """Print the lines below the processes: their memory, unattributed and, if none is left out, free memory."""
+    """Print the lines below the processes: their memory, unattributed memory with its GPUs and possible causes, and, if
+    none is left out, free memory.
+    """
     gpus, width = snapshot.sample.gpus, table_width()  # whole lines in a pipe, as the table above has them
+    answer, names = [gpu for gpu in gpus if gpu.state == "ok"], instance_names(gpus)
     every = sum(holding.gone_at is None for holding in snapshot.holdings)
     part, free = "", ""
     if len(shown) < every:
@@ -369,13 +371,29 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
         total = format_bytes(sum(size or 0 for size in sizes))
         part = f"shown {least}{total} ({len(shown)} of {every} processes) · "
     else:
-        names = instance_names(gpus)
-        facts = []
+        frees = []
         for name, alike in groupby((gpu for gpu in usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
             places = ", ".join(f"GPU {gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike)
-            facts.append(f"{places} {name}")
-        free = "free: " + "; ".join(facts) if facts else ""
-    for line in (part + _foot(gpus, snapshot.sample.host), free, legend):
+            frees.append(f"{places} {name}")
+        free = "free: " + "; ".join(frees) if frees else ""
+    driver = sum(gpu.memory.reserved or 0 for gpu in answer)
+    unattributed = sum(gpu.unattributed or 0 for gpu in answer)
+    processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
+    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
+    at_least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
+    facts = [f"all processes {at_least if untold else format_bytes(processes)}"]
+    facts += [f"driver {format_bytes(driver)}"] if driver else []
+    places_of: dict[str, list[str]] = {}
+    for gpu in answer:
+        count = gpu.unattributed or 0
+        if abs(count) >= WORTH_NAMING:
+            cause = overlap(gpu, None) if count < 0 else ", ".join(causes(gpu, snapshot.sample.host))
+            cause = cause or "driver, exited pids"
+            places_of.setdefault(cause, []).append(f"GPU {gpu_name(gpu, names)} {format_gib(count)}")
+    causes_shown = "; ".join(f"{', '.join(those)} ({cause})" for cause, those in places_of.items())
+    if unattributed or causes_shown:
+        facts.append(f"unattributed {format_bytes(unattributed)}" + (f": {causes_shown}" if causes_shown else ""))
+    for line in (part + " · ".join(facts), free, legend):
         print_wrapped(line, width)
     if any(holding.is_assumed and holding.estimate is not None for holding in shown):
         sys.stdout.write("~ not all settings of the job are known.\n")
@@ -387,29 +405,6 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
     for problem in snapshot.sample.problems:
         where = ": ".join(filter(None, (host, problem.where)))
         say(f"{where}: {problem.message} {problem.hint}")
-
-
-def _foot(gpus: Sequence[Gpu], host: Host) -> str:
-    """The memory of all processes, and unattributed memory with its GPUs and possible causes."""
-    answer = [gpu for gpu in gpus if gpu.state == "ok"]
-    driver = sum(gpu.memory.reserved or 0 for gpu in answer)
-    unattributed = sum(gpu.unattributed or 0 for gpu in answer)
-    processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
-    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
-    least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
-    facts = [f"all processes {least if untold else format_bytes(processes)}"]
-    facts += [f"driver {format_bytes(driver)}"] if driver else []
-    names = instance_names(gpus)
-    places_of: dict[str, list[str]] = {}
-    for gpu in answer:
-        count = gpu.unattributed or 0
-        if abs(count) >= WORTH_NAMING:
-            cause = overlap(gpu, None) if count < 0 else ", ".join(causes(gpu, host)) or "driver, exited pids"
-            places_of.setdefault(cause, []).append(f"GPU {gpu_name(gpu, names)} {format_gib(count)}")
-    places = "; ".join(f"{', '.join(those)} ({cause})" for cause, those in places_of.items())
-    if unattributed or places:
-        facts.append(f"unattributed {format_bytes(unattributed)}" + (f": {places}" if places else ""))
-    return " · ".join(facts)
 
 
 def _free_of(gpu: Gpu) -> str:
