@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.app import scenes
 from vramtui.cli.common.open_source import OpenedSource, open_source
+from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.dashboard import command
 from vramtui.cli.dashboard.services import SnapshotSaver, first_time_hint, signaller_for
 from vramtui.cli.main import program
@@ -45,7 +46,7 @@ def test_an_output_that_cannot_show_it_is_one_sentence(
         monkeypatch.setattr(sys, stream, kind())
     monkeypatch.setattr(sys, "stderr", said)
     with pytest.raises(SystemExit) as left:
-        command.open_dashboard(command.DashboardOptions(demo=True))
+        command.open_dashboard(DashboardOptions(demo=True))
     assert left.value.code == 2
     assert words in said.getvalue()
 
@@ -136,7 +137,7 @@ def test_signals_go_only_to_this_machine_and_not_if_they_are_off(tmp_path: Path)
 
 @pytest.mark.parametrize(("options", "no_signals"), [([], False), (["--no-signals"], True)])
 def test_the_option_arrives(options: list[str], no_signals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[command.DashboardOptions] = []
+    asked: list[DashboardOptions] = []
     monkeypatch.setattr(command, "open_dashboard", asked.append)
     assert CliRunner().invoke(program([]), options).exit_code == 0
     assert [one.no_signals for one in asked] == [no_signals]

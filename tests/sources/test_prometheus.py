@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from vramtui.cli.common.open_source import OtherHosts, open_hosts, say_waiting
+from vramtui.cli.common.open_source import open_hosts, say_waiting
+from vramtui.cli.common.option_groups import HostOptions
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
@@ -248,10 +249,10 @@ def test_what_is_no_address_or_does_not_go_together(url: str) -> None:
     with pytest.raises(UserError, match="--prometheus"):
         PrometheusClient(url)
     with pytest.raises(UserError, match="--token-file is for --prometheus"):
-        open_hosts(OtherHosts(token_file=Path(url)), 1.0)
+        open_hosts(HostOptions(token_file=Path(url)), 1.0)
     with pytest.raises(UserError, match="not with --host"):
-        open_hosts(OtherHosts(["a"], None, url), 1.0)
-    assert open_hosts(OtherHosts(), 1.0, other=True) == {}
+        open_hosts(HostOptions(host=["a"], prometheus=url), 1.0)
+    assert open_hosts(HostOptions(), 1.0, other=True) == {}
 
 
 def test_a_server_that_is_waited_for_is_named(
@@ -272,5 +273,5 @@ def test_a_server_that_is_waited_for_is_named(
     monkeypatch.setattr("vramtui.cli.common.open_source.OVERDUE", 0.01)
     monkeypatch.setattr("vramtui.cli.common.open_source.say_waiting", say)
     monkeypatch.setattr(PrometheusFleet, "begin", begin)
-    assert open_hosts(OtherHosts(prometheus="http://localhost:9"), 1.0) == {}
+    assert open_hosts(HostOptions(prometheus="http://localhost:9"), 1.0) == {}
     assert capsys.readouterr().err == "vramtui: localhost:9 does not answer; still waiting\n"

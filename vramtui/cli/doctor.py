@@ -15,7 +15,8 @@ import msgspec
 
 from vramtui.cli.common.console import plain_console, print_json, text_width
 from vramtui.cli.common.exit_codes import BAD_INPUT, fail
-from vramtui.cli.common.open_source import OpenedSource, OtherHosts, open_hosts
+from vramtui.cli.common.open_source import OpenedSource, open_hosts
+from vramtui.cli.common.option_groups import HostOptions
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -82,7 +83,7 @@ def doctor(
         _show_settings(json=json)
         return
     # All hosts connect at once.
-    hosts = open_hosts(OtherHosts(host), HOST_INTERVAL) if host else {}
+    hosts = open_hosts(HostOptions(host=host), HOST_INTERVAL) if host else {}
     asked = {name: partial(_look, name, one) for name, one in hosts.items()} or CHECKS
     findings = ask_all(asked, timeout or (HOST_LIMIT if hosts else LIMIT))
     code = exit_code(findings)

@@ -5,21 +5,18 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
+from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.options import (
     EXIT_CODES,
-    NO_HOSTS,
     OWN_EXIT_CODES,
     VARIABLE,
-    HostOptions,
     WordedCommand,
     WordedGroup,
     command_of,
@@ -51,29 +48,16 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@dataclass(frozen=True, kw_only=True)
-class RootOptions:
-    """Options of `vramtui` without a command."""
-
-    context: typer.Context
-    demo: bool = False
-    replay: Path | None = None
-    hosts: HostOptions = NO_HOSTS
-    feed: str | None = None
-    interval: float | None = None
-    preset: str | None = None
-    no_signals: bool = False
-    view_only: bool = False
-    monitor: bool = False
-    only: str | None = None
-    once: bool = False
-    version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False
-
-
 @command_of
-def _root(options: RootOptions) -> None:
+def _root(
+    *,
+    context: typer.Context,
+    dashboard: DashboardOptions,
+    once: bool = False,
+    version: Annotated[  # noqa: ARG001 - its callback ends the program
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """Start here:
 
     vramtui - the dashboard of this machine's GPUs
@@ -84,17 +68,17 @@ def _root(options: RootOptions) -> None:
 
     What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
-    if options.context.invoked_subcommand is not None:
-        _refuse_options(options.context, options.context.invoked_subcommand)
-    elif options.once:
+    if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
+    elif once:
         from vramtui.cli.ps import ps
 
-        ps(demo=options.demo, replay=options.replay, **vars(options.hosts), feed=options.feed, gpu=options.only)
+        asked = dashboard
+        ps(demo=asked.demo, replay=asked.replay, **vars(asked.hosts), feed=asked.feed, gpu=asked.only)
     else:
-        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
+        from vramtui.cli.dashboard.command import open_dashboard
 
-        others = {name: getattr(options, name) for name in DashboardOptions.__struct_fields__ if name != "remote"}
-        open_dashboard(DashboardOptions(remote=options.hosts.elsewhere, **others))
+        open_dashboard(dashboard)
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:

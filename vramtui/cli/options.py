@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -17,7 +17,6 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_error, fail
 
 if TYPE_CHECKING:
-    from vramtui.cli.common.open_source import OtherHosts
     from vramtui.presets.job_flags import JobFlag
 
 
@@ -64,38 +63,6 @@ def _names_of(kind: str) -> Iterator[Iterable[str]]:
     else:  # MODULE:NAME
         module, _, name = kind.partition(":")
         yield getattr(import_module(f"vramtui.{module}"), name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostOptions:
-    """The machines to watch instead of this one."""
-
-    host: list[str] | None = None
-    slurm: str | None = None
-    prometheus: str | None = None
-    token_file: Path | None = None
-
-    @property
-    def elsewhere(self) -> "OtherHosts":
-        """The chosen hosts as what opens them."""
-        from vramtui.cli.common.open_source import OtherHosts
-
-        return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)
-
-
-NO_HOSTS = HostOptions()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """The source of one sample; this machine by default."""
-
-    demo: bool = False
-    replay: Path | None = None
-    hosts: HostOptions = NO_HOSTS
-
-
-THIS_MACHINE = SourceOptions()
 
 
 def command_of(function: Callable[..., None], *, flags: "Iterable[JobFlag]" = ()) -> Callable[..., None]:

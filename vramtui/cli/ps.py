@@ -16,7 +16,8 @@ import msgspec
 from vramtui.cli.common.console import print_document, print_table, print_wrapped, table_width
 from vramtui.cli.common.exit_codes import NO_SOURCE, say
 from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source, session_of, snapshots_of, with_gpus
-from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of
+from vramtui.cli.common.option_groups import SourceOptions
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
@@ -70,7 +71,7 @@ class PsOptions:
     json: bool = False
     watch: bool = False
     interval: float = 1.0
-    source: SourceOptions = THIS_MACHINE
+    source: SourceOptions
     feed: str | None = None
     gpu: str | None = None
     user: str | None = None
@@ -123,7 +124,7 @@ def ps(options: PsOptions) -> None:
         if why := doubt(words):
             raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
     source = options.source
-    hosts = open_hosts(source.hosts.elsewhere, options.interval, source.demo or source.replay or options.feed)
+    hosts = open_hosts(source.hosts, options.interval, source.demo or source.replay or options.feed)
     if options.traffic and hosts:
         raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
     if len(hosts) > 1:

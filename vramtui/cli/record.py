@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, on_end_signals, require_open_files, say, show_progress
 from vramtui.cli.common.open_source import OpenedSource, ProbeClient, open_hosts, open_source
+from vramtui.cli.common.option_groups import HostOptions
 from vramtui.cli.common.settings import versions
-from vramtui.cli.options import NO_HOSTS, HostOptions, command_of
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher
@@ -39,7 +40,7 @@ def record(
     close: str = "auto",
     *,
     demo: bool = False,
-    hosts: HostOptions = NO_HOSTS,
+    hosts: HostOptions,
     feed: str | None = None,
 ) -> None:
     """Record the GPUs to a file until Ctrl-C; play it with `vramtui --replay FILE`.
@@ -55,7 +56,7 @@ def record(
     if streams and (sys.stdout is None or sys.stdout.isatty()):
         raise UserError("record - is for a program that reads it, and this is a terminal; see `vramtui ps --watch`")
     lasting = float("inf") if duration is None else duration
-    opened_hosts = open_hosts(hosts.elsewhere, interval, demo or feed)
+    opened_hosts = open_hosts(hosts, interval, demo or feed)
     if len(opened_hosts) > 1 and streams:
         raise UserError("record - takes one host")
     if len(opened_hosts) > 1:

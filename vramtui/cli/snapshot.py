@@ -8,8 +8,9 @@ import msgspec
 
 from vramtui.cli.common.exit_codes import NO_SOURCE, say
 from vramtui.cli.common.open_source import ProbeClient, open_hosts, open_source, snapshots_of
+from vramtui.cli.common.option_groups import SourceOptions
 from vramtui.cli.common.settings import folder_of, settings_in_force, versions
-from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of
+from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.schema.settings import FORMATS
 
@@ -22,10 +23,11 @@ HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is
 
 @command_of
 def snapshot(
+    *,
     file: Path | None = None,
     formats: list[str] | None = None,
     folder: Path | None = None,
-    source: SourceOptions = THIS_MACHINE,
+    source: SourceOptions,
 ) -> None:
     """Write what is seen and predicted to new files, for each host its own."""
     settings = settings_in_force().snapshot
@@ -36,7 +38,7 @@ def snapshot(
             names = ", ".join(f".{name}" for name in FORMATS)
             raise UserError(f"snapshot FILE takes a new file's name in {names}, without --format and --folder")
         chosen = [file.suffix[1:]]
-    hosts = open_hosts(source.hosts.elsewhere, HOST_INTERVAL, source.demo or source.replay)
+    hosts = open_hosts(source.hosts, HOST_INTERVAL, source.demo or source.replay)
     if hosts and file is not None:
         raise UserError("each host has files of its own: --folder instead of a file's name")
     if not hosts:

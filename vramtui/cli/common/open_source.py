@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from vramtui.cli.common.exit_codes import say, show_progress
+from vramtui.cli.common.option_groups import HostOptions
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample, ScreenSource, Source, answerer
@@ -242,15 +243,6 @@ class DemoHistory:
 OVERDUE = 2.0  # seconds after which it is said that a server is waited for
 
 
-class OtherHosts(NamedTuple):
-    """Options that name other machines: hosts, a Slurm job, a Prometheus with its token's file."""
-
-    hosts: Sequence[str] | None = None
-    slurm: str | None = None
-    prometheus: str | None = None
-    token_file: Path | None = None
-
-
 class HostRecording:
     """The recording of one host that is under way; a connection that is made anew begins another."""
 
@@ -273,17 +265,17 @@ class HostRecording:
         return () if self._current is None else self._current.peaks(when)
 
 
-def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> dict[str, OpenedSource]:
+def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dict[str, OpenedSource]:
     """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options."""
     if asked.token_file is not None and not asked.prometheus:
         raise UserError("--token-file is for --prometheus")
-    if not any(asked):
+    if not any(vars(asked).values()):
         return {}
     use_one_heap()
     if other:
         raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
     if asked.prometheus is not None:
-        if asked.hosts or asked.slurm:
+        if asked.host or asked.slurm:
             raise UserError("--prometheus shows the hosts that it knows; not with --host or --slurm")
         from vramtui.sources.prometheus import PrometheusClient, PrometheusFleet, PrometheusSource
 
@@ -304,7 +296,7 @@ def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> dict
     from vramtui.sources import ssh
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
-    commands = dict.fromkeys(ssh.host_names(asked.hosts or (), settings_in_force().hosts), ssh.ssh_arguments)
+    commands = dict.fromkeys(ssh.host_names(asked.host or (), settings_in_force().hosts), ssh.ssh_arguments)
     handshakes = ssh.Handshakes()
     if asked.slurm:
         nodes, user = ssh.job_hosts(asked.slurm)

@@ -4,21 +4,19 @@ import gc
 import os
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
-
-import msgspec
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.open_source import (
     STANDARD_INPUT,
     OpenedSource,
-    OtherHosts,
     give_keys,
     open_hosts,
     open_source,
     with_gpus,
 )
+from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.core.base.errors import UserError
@@ -41,29 +39,6 @@ HEAD_START, MOST_HEAD_START = 0.1, 1.0
 GETS_ON = 0.001  # seconds of the processor in each HEAD_START
 
 
-class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the dashboard.
-
-    Attributes:
-        remote: other machines.
-        interval: seconds between samples; what the settings say where it is None.
-        preset: the one to show first.
-        only: some of the GPUs.
-        monitor: only what is seen.
-    """
-
-    demo: bool = False
-    replay: Path | None = None
-    feed: str | None = None
-    remote: OtherHosts | None = None
-    interval: float | None = None
-    preset: str | None = None
-    no_signals: bool = False
-    view_only: bool = False
-    monitor: bool = False
-    only: str | None = None
-
-
 @exit_on_user_error()
 def open_dashboard(options: DashboardOptions) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
@@ -71,7 +46,7 @@ def open_dashboard(options: DashboardOptions) -> None:
         raise UserError(f"the recording {printable(str(options.replay))} cannot be read: no such file or directory")
     in_browser = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if in_browser:
-        options = msgspec.structs.replace(options, view_only=True)
+        options = replace(options, view_only=True)
         require_open_files()
     else:
         _check_terminal(options.feed)
@@ -144,7 +119,7 @@ def open_dashboard(options: DashboardOptions) -> None:
 def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None]":
     """Return the source to watch: this machine's, another host's, or a fleet whose current host is watched."""
     demo, replay, feed = options.demo, options.replay, options.feed
-    hosts = open_hosts(options.remote or OtherHosts(), pace, demo or replay or feed)
+    hosts = open_hosts(options.hosts, pace, demo or replay or feed)
     chosen = {name: with_gpus(one, options.only) for name, one in hosts.items()}
     if not chosen:
         opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
