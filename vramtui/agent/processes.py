@@ -33,8 +33,6 @@ def when_booted() -> float:
 
 
 class Processes:
-    """Who the pids are, by /proc."""
-
     def __init__(self) -> None:
         self.boot = when_booted()
         self.ticks = os.sysconf("SC_CLK_TCK")

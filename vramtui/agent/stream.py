@@ -57,8 +57,6 @@ METRICS = (
 
 
 class Card:
-    """One card and its MIG instances."""
-
     def __init__(self, nvml: Nvml, processes: Processes, index: int) -> None:
         self._nvml = nvml
         self._processes = processes

@@ -235,7 +235,6 @@ def _sample() -> Sample:
 
 
 def nvml() -> Finding:
-    """NVML and the versions that it reports."""
     sample = _sample()
     if sample.gpus:
         return Finding("nvml", "ok", driver_words(sample))
@@ -360,7 +359,6 @@ def terminal() -> Finding:
 
 
 def folders() -> Finding:
-    """The folders of presets, settings and records."""
     from vramtui.cli.common.settings import cache_dir, data_dir, state_dir
     from vramtui.presets import config_dir
 

@@ -439,7 +439,6 @@ def short_line(line: str) -> str:
 
 
 def columns() -> int:
-    """The width to draw to."""
     return max(text_width(PIPE_WIDTH), NARROWEST)
 
 

@@ -100,7 +100,6 @@ def export(
 
 
 def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
-    """Hold the options to one another."""
     if listen and textfile:
         raise UserError("--listen and --textfile are two ways; give one of them")
     if textfile == Path("-"):

@@ -188,7 +188,6 @@ def _bars(errors: Sequence[float]) -> list[tuple[str, int]]:
 
 
 def print_run(entry: StoredRun) -> None:
-    """Print everything that is kept of one run."""
     run = entry.run
     for name, words in facts_of(run, time.time(), when(run.started_at)).items():
         print_wrapped(f"{name:<8} {printable(words)}", text_width())

@@ -71,7 +71,6 @@ def pick(
 
 
 def sample_here(*, demo: bool = False) -> "Sample":
-    """A sample of this machine."""
     from vramtui.cli.common.open_source import open_source
     from vramtui.sources.emulated import EMULATED
 

@@ -28,8 +28,10 @@ def print_json(document: object) -> None:
     try:
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:
+        from vramtui.records.export.plain import clean
+
         # Names of files may be bytes that are no text; JSON knows only text.
-        encoded = msgspec.json.encode(_printable(msgspec.to_builtins(document)))
+        encoded = msgspec.json.encode(clean(msgspec.to_builtins(document)))
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
@@ -41,16 +43,6 @@ def print_document(document: object, *, single: bool) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
-
-
-def _printable(value: object) -> object:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {_printable(key): _printable(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(one) for one in value]
-    return value
 
 
 def print_table(

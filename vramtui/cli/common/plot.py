@@ -78,7 +78,6 @@ class Bars:
         return text + REST * (round(max(peak, total) * width / top) - drawn)
 
     def mark(self, category: str) -> str:
-        """The letter of a category."""
         return self._painted(category, MARKS[category])
 
     def legend(self, categories: Collection[str], width: int, *, peaks: bool = True) -> str:

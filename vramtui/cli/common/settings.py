@@ -34,7 +34,6 @@ YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in force."""
     path, settings = config_dir() / CONFIG, Settings()
     if path.exists():
         from vramtui.presets.settings import read_settings

@@ -1,7 +1,6 @@
 """The dashboard's services: writers of settings, recordings and snapshots, past runs, dry runs, signals."""
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +44,7 @@ TRIES = 100  # names that may be taken already
 
 def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingWriter":
     """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist."""
+    from vramtui.records.export.files import file_stem
     from vramtui.records.recording.decoder import RecordingHeader
     from vramtui.records.recording.writer import RecordingWriter
 
@@ -53,8 +53,7 @@ def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingW
     except OSError as error:
         place = printable(str(folder))
         raise UserError(f"the folder for recordings, {place}, cannot be used: {os_reason(error)}") from None
-    host = re.sub(r"[^A-Za-z0-9._-]+", "-", first.host.name).strip(".-")[:64] or "host"
-    stem = f"vramtui-{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(first.taken_at))}"
+    stem = file_stem(first.host.name, first.taken_at)
     names = (stem, *(f"{stem}-{number}" for number in range(2, TRIES)))
     free = (path for name in names if not (path := folder / f"{name}.jsonl.gz").exists())
     header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
@@ -204,7 +203,6 @@ class PastRuns:
         return [_file_stamp(path), _file_stamp(path.with_name(f"{path.name}-wal"))]
 
     def runs(self) -> "tuple[StoredRun, ...]":
-        """The latest of them."""
         return still_running(self._open_history().runs(limit=MOST))
 
     def forget(self, number: int) -> None:
@@ -223,7 +221,6 @@ class DemoPast:
         self._runs: tuple[StoredRun, ...] | None = None
 
     def stamp(self) -> object:
-        """How many are left."""
         return len(self.runs())
 
     def runs(self) -> "tuple[StoredRun, ...]":
@@ -272,7 +269,6 @@ class DashboardDryRuns:
         return FinishedTrace(estimate_of(result, workload), result)
 
     def command_of(self, pid: int, command: str) -> "JobCommand":
-        """The job that a process on this host runs."""
         from vramtui.dryrun.job_command import command_of_process
         from vramtui.presets.importers.derived import place_of
 

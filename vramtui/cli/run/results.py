@@ -89,7 +89,6 @@ class GpuWatch:
         return self._session.sample
 
     def start(self) -> None:
-        """Begin to read."""
         self._poller.start()
 
     def close(self) -> None:

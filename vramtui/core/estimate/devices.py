@@ -29,7 +29,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def vendor(self) -> str:
-        """Whose it is."""
         return vendor_of(self.name)
 
 

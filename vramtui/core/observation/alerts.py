@@ -225,6 +225,5 @@ def _meanings() -> dict[str, str]:
 
 
 def xid_sentence(code: int) -> str:
-    """The number and its meaning, if known."""
     meaning = _meanings().get(str(code))
     return f"XID {code}: {meaning}" if meaning else f"XID {code} (see NVIDIA's list of Xid errors)"

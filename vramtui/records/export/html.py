@@ -255,7 +255,6 @@ def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]
 
 
 def colour(line: Line) -> str:
-    """The name of a line's colour."""
     return line.replace("_", "-")
 
 

@@ -211,7 +211,6 @@ def _process_rows(holding: Holding) -> Iterator[Cells]:
 
 
 def ledger_cells(row: ComparisonRow) -> Cells:
-    """One line of a comparison."""
     return {
         "line": row.line,
         "peak_bytes": row.observed,

@@ -42,7 +42,6 @@ class RecordingEncoder:
 
     @staticmethod
     def header(header: RecordingHeader) -> bytes:
-        """The first line."""
         return msgspec.json.encode(header) + b"\n"
 
     def lines(self, tick: RecordedTick) -> bytes:
@@ -96,7 +95,6 @@ class RecordingWriter:
         return printable(str(self.path))
 
     def write(self, tick: RecordedTick) -> None:
-        """Add one moment."""
         self._write(self._encoder.lines(tick))
 
     def close(self) -> None:
