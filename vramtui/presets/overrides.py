@@ -81,7 +81,11 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     for setting in sorted(given, key=_order):
         for key, text in _keys_of(setting, tables):
             if schema_at(key[:1], tables) is None:
-                raise UserError(f"{setting.label}: {_unknown(key, tables)}")
+                known = {".".join(full[start:]): full for full in _keys(tables) for start in range(len(full))}
+                known |= {name: (name,) for name in PRESET_KEYS}
+                near = get_close_matches(".".join(key)[:LONGEST_GUESSED], known, n=1)
+                meant = f" (did you mean {dotted(known[near[0]])}?)" if near else ""
+                raise UserError(f"{setting.label}: {dotted(key)} is not a key of a preset{meant}")
             _set(tables, key, text, setting)
             keys.append(key)
             if key == KIND:
@@ -162,15 +166,6 @@ def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             below = struct_for((tables.get(head) or {}).get(key[1]) or {}, part.type)
             inner += [(*key, deeper.encode_name) for deeper in (below.fields if below is not None else ())]
     yield from inner
-
-
-def _unknown(key: tuple[str, ...], tables: Mapping[str, Any]) -> str:
-    """Say that the key is unknown, and which one may be meant."""
-    known = {".".join(full[start:]): full for full in _keys(tables) for start in range(len(full))}
-    known |= {name: (name,) for name in PRESET_KEYS}
-    near = get_close_matches(".".join(key)[:LONGEST_GUESSED], known, n=1)
-    meant = f" (did you mean {dotted(known[near[0]])}?)" if near else ""
-    return f"{dotted(key)} is not a key of a preset{meant}"
 
 
 def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: Override) -> None:

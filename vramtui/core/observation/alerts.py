@@ -220,10 +220,6 @@ def _alert(kind: Kind, gpu: Gpu, process: ProcessKey | None, sentence: str) -> A
 
 
 @cache
-def _meanings() -> dict[str, str]:
-    return toml.loads(Path(__file__).with_name("xids.toml").read_text(encoding="utf-8"))
-
-
 def xid_sentence(code: int) -> str:
-    meaning = _meanings().get(str(code))
+    meaning = toml.loads(Path(__file__).with_name("xids.toml").read_text(encoding="utf-8")).get(str(code))
     return f"XID {code}: {meaning}" if meaning else f"XID {code} (see NVIDIA's list of Xid errors)"

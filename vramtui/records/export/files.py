@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -170,19 +169,8 @@ def export_run(stored: StoredRun, path: Path) -> None:
 
 
 def _text(kind: str, stored: StoredRun) -> str:
-    makers = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
-    return text_in(kind, {name: partial(make, stored) for name, make in makers.items()})
-
-
-def _json(stored: StoredRun) -> str:
     run = stored.run
-    rows = msgspec.to_builtins(compare_ledgers(run.predicted, run.observed))
-    values = {"schema": SCHEMA, "id": stored.id, **msgspec.to_builtins(run), "error": run.error, "comparison": rows}
-    return json_text(clean(values))
-
-
-def _csv(stored: StoredRun) -> str:
-    run = stored.run
+    rows = compare_ledgers(run.predicted, run.observed)
     common: Cells = {
         "taken_at": iso_time(run.last_known),
         "host": run.host,
@@ -194,7 +182,16 @@ def _csv(stored: StoredRun) -> str:
         "preset": run.preset or None,
         "method": run.method or None,
     }
-    return csv_text({**common, **ledger_cells(row)} for row in compare_ledgers(run.predicted, run.observed))
+    values = {"schema": SCHEMA, "id": stored.id, **msgspec.to_builtins(run), "error": run.error}
+    return text_in(
+        kind,
+        {
+            "json": lambda: json_text(clean({**values, "comparison": msgspec.to_builtins(rows)})),
+            "csv": lambda: csv_text({**common, **ledger_cells(row)} for row in rows),
+            "md": lambda: _markdown(stored),
+            "html": lambda: _html(stored),
+        },
+    )
 
 
 def _sentence(stored: StoredRun) -> str:

@@ -270,7 +270,21 @@ def html_page(snapshot: Snapshot, picture: str = "") -> str:
     processes = tag("p", "None on these GPUs.")
     if snapshot.holdings:
         headings = ("GPU", "PID", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
-        processes = table(headings, map(_process_row, snapshot.holdings), numbers=(1, 3, 4, 5, 6))
+        rows = [
+            (
+                str(one.gpu_index),
+                str(one.process.pid),
+                text(one.process.user),
+                "N/A" if one.process.used_memory is None else size(one.process.used_memory, GIB),
+                size(one.peak.bytes if one.peak else None, GIB),
+                size(one.comparison.predicted if one.comparison else None, GIB),
+                format_percent(one.comparison.fraction if one.comparison else None),
+                text(one.preset),
+                tag("code", text(one.process.command_or_name)),
+            )
+            for one in snapshot.holdings
+        ]
+        processes = table(headings, rows, numbers=(1, 3, 4, 5, 6))
     users = [(text(user), str(number), size(used, GIB)) for user, number, used in snapshot.users]
     bars, bytes_table = _gpus(sample.gpus) if sample.gpus else ((tag("p", "None seen."),), "")
     body = [
@@ -318,21 +332,6 @@ def _gpus(gpus: Sequence[Gpu]) -> tuple[tuple[str, str], str]:
     headings = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
     figures = table(("GPU", "Name", *headings, "State"), rows, numbers=range(2, 7))
     return (stacked(bars, max(gpu.memory.total or 0 for gpu in gpus)), legend(kinds)), figures
-
-
-def _process_row(holding: Holding) -> tuple[str, ...]:
-    process, comparison = holding.process, holding.comparison
-    return (
-        str(holding.gpu_index),
-        str(process.pid),
-        text(process.user),
-        "N/A" if process.used_memory is None else size(process.used_memory, GIB),
-        size(holding.peak.bytes if holding.peak else None, GIB),
-        size(comparison.predicted if comparison else None, GIB),
-        format_percent(comparison.fraction if comparison else None),
-        text(holding.preset),
-        tag("code", text(process.command_or_name)),
-    )
 
 
 def _predicted(holding: Holding, vendor: str) -> Iterator[str]:

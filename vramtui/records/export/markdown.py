@@ -7,7 +7,7 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format
 from vramtui.core.estimate.estimate import CUDA, PHASE_TITLES, TOTALS
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.core.observation.snapshot import Snapshot
 from vramtui.records.export.plain import count, iso_time
 
 _PLAIN = frozenset(" ,-/=")
@@ -60,7 +60,22 @@ def markdown_report(snapshot: Snapshot) -> str:
     folded: list[str] = []
     if snapshot.holdings:
         titles = ("GPU", "PID", "Type", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
-        lines += ["## Processes", "", *table(titles, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7)), ""]
+        rows = [
+            (
+                str(one.gpu_index),
+                str(one.process.pid),
+                one.process.type,
+                code(one.process.user),
+                "N/A" if one.process.used_memory is None else format_gib(one.process.used_memory, 2),
+                format_gib(one.peak.bytes if one.peak else None, 2),
+                format_gib(one.comparison.predicted if one.comparison else None, 2),
+                format_percent(one.comparison.fraction if one.comparison else None),
+                code(one.preset),
+                code(one.process.command_or_name),
+            )
+            for one in snapshot.holdings
+        ]
+        lines += ["## Processes", "", *table(titles, rows, numbers=(1, 4, 5, 6, 7)), ""]
         users = ((code(user), str(count), format_gib(size, 2)) for user, count, size in snapshot.users)
         lines += [*table(("User", "Processes", "Now (GiB)"), users, numbers=(1, 2)), ""]
     for holding in snapshot.holdings:
@@ -122,22 +137,6 @@ def _every_byte(sample: Sample) -> list[str]:
                 notes += ["", f"GPU {gpu.index}: {figure}"]
     summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
     return [*table(summands, rows, numbers=range(1, 7)), *notes]
-
-
-def _process_row(holding: Holding) -> tuple[str, ...]:
-    process, comparison = holding.process, holding.comparison
-    return (
-        str(holding.gpu_index),
-        str(process.pid),
-        process.type,
-        code(process.user),
-        "N/A" if process.used_memory is None else format_gib(process.used_memory, 2),
-        format_gib(holding.peak.bytes if holding.peak else None, 2),
-        format_gib(comparison.predicted if comparison else None, 2),
-        format_percent(comparison.fraction if comparison else None),
-        code(holding.preset),
-        code(process.command_or_name),
-    )
 
 
 def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA, *, to_the_byte: bool = False) -> list[str]:
