@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from vramtui.cli.common import exit_codes
 from vramtui.cli.common.console import print_json, print_table, text_width
-from vramtui.cli.common.exit_codes import (
-    BAD_INPUT,
-    NO,
-    NO_SOURCE,
-    NOT_KNOWN,
-    fail,
-    for_terminal,
-    go_on_unread,
-    say,
-    show_progress,
-)
 from vramtui.cli.common.plot import NAMES, Bars, memory_curve
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -101,7 +91,7 @@ def dry_run(
     tools = RunTools(open_listener, cache_dir(), None if json else show_phase)
     engine, note = engine_of(job, tools)
     if note:
-        sys.stderr.write(for_terminal(f"note: {note}") + "\n")
+        sys.stderr.write(exit_codes.for_terminal(f"note: {note}") + "\n")
     answers = [run(job, one, engine, tools) for one in gpus]
     result, largest = answers[0].result, None
     if largest_batch and len(gpus) == 1 and result is not None and result.verdict == "does not fit":
@@ -116,10 +106,10 @@ def dry_run(
 
         with suppress(UserError):
             largest = None if flag is None else search(flag, result.total_memory, needs)
-    show_progress()
+    exit_codes.show_progress()
     code = exit_code(answers)
     keep(job, answers)
-    with go_on_unread():
+    with exit_codes.go_on_unread():
         if json:
             from vramtui.dryrun.command import DryRunDocument
 
@@ -140,8 +130,8 @@ def dry_run(
                 sys.stderr.write(f"{text}\n")
             where = f"{answer.gpu}: " if len(answers) > 1 else ""
             if len(answers) == 1 and not json:
-                fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
-            say(f"{where}{answer.error}")
+                exit_codes.fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
+            exit_codes.say(f"{where}{answer.error}")
     if not json and show_output and any(one.result and one.result.cut_short for one in answers):
         sys.stderr.write(f"note: ended after step {steps}; --steps {steps + 1} goes further\n")
     raise SystemExit(code)
@@ -177,7 +167,7 @@ def _gpus(words: list[str], gpu: str | None, memory: str | None) -> list[tuple[D
         except SourceFailed:
             seen = ()
         if not seen:
-            fail(NO_SOURCE, NO_GPU_HERE.format(command=shlex.join(words)))
+            exit_codes.fail(exit_codes.NO_SOURCE, NO_GPU_HERE.format(command=shlex.join(words)))
         gpus = [(device_of(seen[0]), 1)]
     else:
         gpus = [parse_gpu(name) for name in gpu.split(",")]
@@ -193,8 +183,8 @@ def exit_code(answers: "Sequence[GpuAnswer]") -> int:
     """The exit code of the worst answer: failed, then does not fit, then unknown."""
     verdicts = {answer.verdict for answer in answers}
     if "failed" in verdicts:
-        return BAD_INPUT
-    return NO if "does not fit" in verdicts else NOT_KNOWN if "unknown" in verdicts else 0
+        return exit_codes.BAD_INPUT
+    return exit_codes.NO if "does not fit" in verdicts else exit_codes.NOT_KNOWN if "unknown" in verdicts else 0
 
 
 def keep(job: "DryRunJob", answers: "Sequence[GpuAnswer]") -> None:
@@ -206,7 +196,7 @@ def keep(job: "DryRunJob", answers: "Sequence[GpuAnswer]") -> None:
             if result is not None and not result.unknown and result.ended_after is None:
                 run_history().keep(prediction_run(job.words, result, time.time(), platform.node()))
     except UserError as error:
-        say(str(error))
+        exit_codes.say(str(error))
 
 
 def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host: str) -> "Run":
@@ -449,4 +439,4 @@ def show_phase(progress: "Progress") -> None:
     else:
         step = f" of step {progress.step}" if progress.step >= 0 else ""
         line = f", {Path(progress.line).name}" if progress.line else ""
-        show_progress(f"dry run: {progress.phase}{step}, {format_bytes(progress.allocated)}{line}")
+        exit_codes.show_progress(f"dry run: {progress.phase}{step}, {format_bytes(progress.allocated)}{line}")

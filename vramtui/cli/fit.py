@@ -21,20 +21,7 @@ from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, Workload, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner.card_table import (
-    FSDP_NOTE,
-    LARGEST_TITLES,
-    Axis,
-    CardFit,
-    Grid,
-    SharedJob,
-    answer_for,
-    can_share,
-    card_fits,
-    known_cards,
-    plan_grid,
-    shared_job,
-)
+from vramtui.estimators.planner import card_table
 from vramtui.estimators.planner.planner import Mitigation, Plan, Planner, key_in_full, worthwhile
 from vramtui.presets.importers.flags import spelled_option
 from vramtui.presets.toml_text import value_text
@@ -43,7 +30,7 @@ from vramtui.records.estimate_document import device_document, notes_on
 if TYPE_CHECKING:
     from vramtui.monitor.what_fits import Question, Room
 
-Column = tuple[PresetFile, tuple[CardFit, ...]]
+Column = tuple[PresetFile, tuple[card_table.CardFit, ...]]
 MOST_NODES = 16
 MOST_VALUES = 400
 COLUMNS, ROWS = 10, 20
@@ -93,11 +80,11 @@ def fit(
     if not (asks or over or vary or gpus or sbatch):
         from vramtui.estimators.methods import DEFAULT
 
-        known, columns = known_cards(), list[Column]()
+        known, columns = card_table.known_cards(), list[Column]()
         for one in changed:
             with naming_setting(one):
                 ANALYTIC.estimate(one.preset.workload, known[-1])
-            columns.append((one, tuple(card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
+            columns.append((one, tuple(card_table.card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
         with go_on_unread():
             if json:
                 print_json(_cards_document(columns))
@@ -126,7 +113,7 @@ def fit(
             across, down = (
                 (key_in_full(workload, (spelled_option(key, "1") or (key,))[0]), values) for key, values in axes
             )
-            grid = plan_grid(ANALYTIC, workload, device, across, down)
+            grid = card_table.plan_grid(ANALYTIC, workload, device, across, down)
         with go_on_unread():
             _show_map(preset_file, device, grid, json=json)
         if not any(any(row) for row in grid.fits):
@@ -269,17 +256,17 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
+def _smallest(workload: Workload, device: Device, per_node: int) -> card_table.SharedJob | None:
     """The fewest cards that hold it: as its preset spreads it, or else by FSDP or tensor parallel."""
     from vramtui.estimators.methods import DEFAULT
 
     ranks = (workload.parallel or Parallel()).ranks
-    answer = answer_for(DEFAULT, workload, device)
+    answer = card_table.answer_for(DEFAULT, workload, device)
     if answer.fits:
-        return SharedJob("", ranks, workload, answer)
+        return card_table.SharedJob("", ranks, workload, answer)
     within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
     for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        job = shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
+        job = card_table.shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
         if job is not None and job.answer.fits:
             return job
     return None
@@ -288,7 +275,7 @@ def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | 
 def _cards_document(columns: Sequence[Column]) -> dict[str, object]:
     """The table for JSON; sizes in bytes, null if a card cannot run the job."""
 
-    def printed(answer: CardFit) -> dict[str, object]:
+    def printed(answer: card_table.CardFit) -> dict[str, object]:
         fit = answer.fit
         return {
             "card": answer.card.name,
@@ -312,7 +299,7 @@ def _print_cards(columns: Sequence[Column]) -> None:
     """A table for each group of cards, those with the least memory first."""
     wide = text_width()
 
-    def least_of(cards: Sequence[CardFit], group: str) -> str:
+    def least_of(cards: Sequence[card_table.CardFit], group: str) -> str:
         fitting = [one.card for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
         least = min(fitting, key=lambda card: card.total_memory, default=None)
         return f"{group} {least.name if least else 'none'}"
@@ -321,13 +308,13 @@ def _print_cards(columns: Sequence[Column]) -> None:
         smallest = ", ".join(least_of(cards, group) for group in CARD_GROUPS)
         print_wrapped(f"smallest card that fits: {smallest}", wide)
         print_wrapped(preset_file.title, wide)
-    if any(can_share(preset_file.preset.workload) for preset_file, _ in columns):
-        print_wrapped(FSDP_NOTE, wide)
+    if any(card_table.can_share(preset_file.preset.workload) for preset_file, _ in columns):
+        print_wrapped(card_table.FSDP_NOTE, wide)
     headings = ["CARD", "MEMORY"]
     for preset_file, cards in columns:
         name = f" {printable(preset_file.key)}" if len(columns) > 1 else ""
-        headings += [f"SPARE{name}", LARGEST_TITLES.get(cards[0].key, "largest").upper()]
-        headings += ["FSDP"] if can_share(preset_file.preset.workload) else []
+        headings += [f"SPARE{name}", card_table.LARGEST_TITLES.get(cards[0].key, "largest").upper()]
+        headings += ["FSDP"] if card_table.can_share(preset_file.preset.workload) else []
     for group in CARD_GROUPS:
         rows = []
         for at, first in enumerate(columns[0][1]):
@@ -337,7 +324,7 @@ def _print_cards(columns: Sequence[Column]) -> None:
             for preset_file, cards in columns:
                 answer = cards[at]
                 row += [answer.spare_label, answer.largest_label]
-                row += [answer.fsdp_label] if can_share(preset_file.preset.workload) else []
+                row += [answer.fsdp_label] if card_table.can_share(preset_file.preset.workload) else []
             rows.append(row)
         print(f"\n{group}")
         print_table(
@@ -345,7 +332,7 @@ def _print_cards(columns: Sequence[Column]) -> None:
         )
 
 
-def _axes_of(over: list[str]) -> tuple[Axis, Axis]:
+def _axes_of(over: list[str]) -> tuple[card_table.Axis, card_table.Axis]:
     """The two axes, the first across and the second down.
 
     Raises:
@@ -373,7 +360,7 @@ def _axes_of(over: list[str]) -> tuple[Axis, Axis]:
     return first, second
 
 
-def _show_map(preset_file: PresetFile, device: Device, grid: Grid, *, json: bool) -> None:
+def _show_map(preset_file: PresetFile, device: Device, grid: card_table.Grid, *, json: bool) -> None:
     """Print some of the values in GiB, in brackets if they do not fit, and the largest of each row; or all as JSON."""
     from vramtui.estimators.analytic.simulated import unfollowed
 

@@ -18,23 +18,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.fits import compare_ledgers, shown_rows
-from vramtui.core.runs.run import (
-    BARS,
-    RUN_COLUMNS,
-    Run,
-    RunColumn,
-    RunFilter,
-    StoredRun,
-    ending_words,
-    errors_of,
-    facts_of,
-    filtered,
-    histogram,
-    in_order,
-    preset_values,
-    spreads,
-    why_not_deleted,
-)
+from vramtui.core.runs import run as past
 
 ALL = 1 << 30
 MOST_DAMAGED = 3  # runs that are named
@@ -84,7 +68,7 @@ def history(
                 raise
             sys.stdout.write(f"Run {forget} deleted: it was damaged\n")
             return
-        if refused := why_not_deleted(still_running([deleted])[0], time.time()):
+        if refused := past.why_not_deleted(still_running([deleted])[0], time.time()):
             raise UserError(refused)
         database.forget(forget)
         one = deleted.run
@@ -101,8 +85,8 @@ def history(
     if number is not None:
         runs = list(still_running([database.run(number)]))
     else:
-        if sort not in get_args(RunColumn):
-            hint = f"{nearest(sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
+        if sort not in get_args(past.RunColumn):
+            hint = f"{nearest(sort, past.RUN_COLUMNS)}; there are: {', '.join(past.RUN_COLUMNS)}"
             raise UserError(f"--sort {sort} is not a column{hint}")
         moment = None
         if since:
@@ -116,16 +100,16 @@ def history(
             except (ValueError, OverflowError, OSError):
                 what = "is not a time; write it like 7d, 12h, 30m or 2026-11-20"
                 raise UserError(f"--since {printable(since)} {what}") from None
-        wanted = RunFilter(words=asked, preset=preset, gpu=gpu, host=host, since=moment, failed=failed)
-        every = filtered(still_running(database.runs(limit=ALL)), wanted)
-        runs = in_order(every, sort, reverse=reverse)[:limit]  # type: ignore[arg-type]  # checked above
+        wanted = past.RunFilter(words=asked, preset=preset, gpu=gpu, host=host, since=moment, failed=failed)
+        every = past.filtered(still_running(database.runs(limit=ALL)), wanted)
+        runs = past.in_order(every, sort, reverse=reverse)[:limit]  # type: ignore[arg-type]  # checked above
     damaged = database.damaged
     more = f"and {len(damaged) - MOST_DAMAGED} more damaged runs" if len(damaged) > MOST_DAMAGED else ""
     for sentence in filter(None, (*damaged[:MOST_DAMAGED], more)):
         say(sentence)
     if json:
         rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
-        print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
+        print_json({"schema": 1, "runs": rows, "errors": past.spreads(tuple(entry.run for entry in runs))})
     elif number is not None:
         print_run(runs[0])
     else:
@@ -138,7 +122,7 @@ def history(
             sys.stdout.write(f"\n{drawn}")
 
 
-def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:
+def print_list(entries: Sequence[past.StoredRun], *, some_kept: bool) -> None:
     """Print a line for each run, and the spread of their errors; `some_kept` if the history holds other runs."""
     if not entries:
         sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
@@ -161,19 +145,19 @@ def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:
                 format_gib(run.predicted.process),
                 format_gib(run.observed.process),
                 UNKNOWN if run.error is None else format_percent(run.error),
-                ending_words(run, now),
+                past.ending_words(run, now),
                 printable(run.command),
             )
         )
     print_table(HEADINGS, rows, right=NUMBERS, spare=SPARE)
     sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
     runs = tuple(entry.run for entry in entries)
-    for spread in spreads(runs):
+    for spread in past.spreads(runs):
         kind = f" on {spread.model_kind} models" if spread.model_kind else ""
         widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)}"
         count = f"{spread.runs} finished run{'s' if spread.runs > 1 else ''}"
         sys.stdout.write(f"\n{spread.method}{kind}: median {format_percent(spread.median)}, {widest} ({count})\n")
-        bars = _bars(errors_of(runs, spread.method, spread.model_kind))
+        bars = _bars(past.errors_of(runs, spread.method, spread.model_kind))
         most = max(number for _, number in bars)
         for title, number in bars:
             bar = "█" * (round(LONGEST_BAR * number / most) if most > LONGEST_BAR else number)
@@ -182,14 +166,14 @@ def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:
 
 def _bars(errors: Sequence[float]) -> list[tuple[str, int]]:
     """Each range of errors that holds a run, and those between, with the number of runs."""
-    counts = histogram(errors)
+    counts = past.histogram(errors)
     shown = [at for at, number in enumerate(counts) if number]
-    return list(zip(BARS, counts, strict=True))[shown[0] : shown[-1] + 1]
+    return list(zip(past.BARS, counts, strict=True))[shown[0] : shown[-1] + 1]
 
 
-def print_run(entry: StoredRun) -> None:
+def print_run(entry: past.StoredRun) -> None:
     run = entry.run
-    for name, words in facts_of(run, time.time(), when(run.started_at)).items():
+    for name, words in past.facts_of(run, time.time(), when(run.started_at)).items():
         print_wrapped(f"{name:<8} {printable(words)}", text_width())
     shown = shown_rows(compare_ledgers(run.predicted, run.observed))
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
@@ -199,7 +183,7 @@ def print_run(entry: StoredRun) -> None:
         title = f"= {row.title}" if row.is_subtotal else row.title
         rows.append((title, format_column(row.predicted, unit), *observed))
     print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
-    for table, values in preset_values(run):
+    for table, values in past.preset_values(run):
         print_wrapped(f"{table}: {printable(values)}", text_width())
     sys.stdout.write(f"`vramtui history {entry.id} --export run.html` writes it to a file, with a graph.\n")
 
@@ -212,7 +196,7 @@ def when(at: float) -> str:
         return UNKNOWN
 
 
-def plotted(runs: Sequence[Run], now: float, width: int, *, colour: bool) -> str:
+def plotted(runs: Sequence[past.Run], now: float, width: int, *, colour: bool) -> str:
     """Draw each finished run's error over the days before `now`, then how many runs are in each range of errors."""
     from vramtui.cli.common.plot import drawing, finished  # loads plotext, 0.4 s
 

@@ -21,21 +21,7 @@ from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.observation.readings import (
-    STATE_MARKS,
-    Absence,
-    Gpu,
-    PcieTraffic,
-    Sample,
-    Source,
-    TrafficSource,
-    causes,
-    gpu_name,
-    instance_names,
-    overlap,
-    usable_gpus,
-    with_traffic,
-)
+from vramtui.core.observation import readings
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 if TYPE_CHECKING:
@@ -161,12 +147,12 @@ class HostWatch:
 
         until = time.monotonic() + seconds
         result = self._reads.next(seconds)
-        while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
+        while result is not None and not isinstance(result, readings.Sample) and time.monotonic() < until:
             if isinstance(result, SourceFailed) and TOO_MANY not in result.message:
                 break
             # A read is overdue, or a busy server has closed the connection: an answer may come yet.
             result = self._reads.next(until - time.monotonic())
-        if isinstance(result, Sample):
+        if isinstance(result, readings.Sample):
             self._session.ingest(result)
             return self._session.snapshot()
         return result if isinstance(result, SourceFailed) else SourceFailed("no answer.")
@@ -246,8 +232,10 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
                 holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
                 rows = [row for members in groups for row in members]
                 if selection.by is None:
-                    names = instance_names(snapshot.sample.gpus)
-                    legend = print_rows([process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows])
+                    names = readings.instance_names(snapshot.sample.gpus)
+                    legend = print_rows(
+                        [process_row(readings.gpu_name(row.gpu, names), holdings[row.id]) for row in rows]
+                    )
                 else:
                     legend = GROUP_LEGEND
                     texts = [
@@ -327,10 +315,10 @@ def print_tables(snapshot: Snapshot) -> None:
     for holding in snapshot.holdings:
         by_gpu.setdefault(holding.key.gpu_uuid, []).append(holding)
     gpus = snapshot.sample.gpus
-    names = instance_names(gpus)
+    names = readings.instance_names(gpus)
     rows: list[tuple[str, ...]] = []
     for gpu in gpus:
-        name = gpu_name(gpu, names)
+        name = readings.gpu_name(gpu, names)
         if gpu.state != "ok":
             gone = printable(f"{gpu.name}: {gpu.reason}")
             rows.append((name, UNKNOWN, "", UNKNOWN, format_gib(None), "", "", "", "", gone))
@@ -363,7 +351,7 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
     none is left out, free memory.
     """
     gpus, width = snapshot.sample.gpus, table_width()  # whole lines in a pipe, as the table above has them
-    answer, names = [gpu for gpu in gpus if gpu.state == "ok"], instance_names(gpus)
+    answer, names = [gpu for gpu in gpus if gpu.state == "ok"], readings.instance_names(gpus)
     every = sum(holding.gone_at is None for holding in snapshot.holdings)
     part, free = "", ""
     if len(shown) < every:
@@ -373,8 +361,8 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
         part = f"shown {least}{total} ({len(shown)} of {every} processes) · "
     else:
         frees = []
-        for name, alike in groupby((gpu for gpu in usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
-            places = ", ".join(f"GPU {gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike)
+        for name, alike in groupby((gpu for gpu in readings.usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
+            places = ", ".join(f"GPU {readings.gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike)
             frees.append(f"{places} {name}")
         free = "free: " + "; ".join(frees) if frees else ""
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
@@ -388,9 +376,9 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
     for gpu in answer:
         count = gpu.unattributed or 0
         if abs(count) >= WORTH_NAMING:
-            cause = overlap(gpu, None) if count < 0 else ", ".join(causes(gpu, snapshot.sample.host))
+            cause = readings.overlap(gpu, None) if count < 0 else ", ".join(readings.causes(gpu, snapshot.sample.host))
             cause = cause or "driver, exited pids"
-            places_of.setdefault(cause, []).append(f"GPU {gpu_name(gpu, names)} {format_gib(count)}")
+            places_of.setdefault(cause, []).append(f"GPU {readings.gpu_name(gpu, names)} {format_gib(count)}")
     causes_shown = "; ".join(f"{', '.join(those)} ({cause})" for cause, those in places_of.items())
     if unattributed or causes_shown:
         facts.append(f"unattributed {format_bytes(unattributed)}" + (f": {causes_shown}" if causes_shown else ""))
@@ -408,12 +396,12 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
         say(f"{where}: {problem.message} {problem.hint}")
 
 
-def _free_of(gpu: Gpu) -> str:
+def _free_of(gpu: readings.Gpu) -> str:
     name = printable(gpu.name)
     if gpu.memory.unified:
         return f"of the host's memory, shared by {name}"
     if gpu.memory.total is None:
-        reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
+        reason = gpu.absent.get("memory", readings.Absence.FAILED).value.replace("_", " ")
         return f"({name}: the driver does not report its memory, {reason})"
     return f"of {format_gib(gpu.memory.total)} GiB {name}"
 
@@ -434,7 +422,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         format_percent(comparison.fraction if comparison else None),
         printable(process.job or UNKNOWN),
         printable(
-            f"{STATE_MARKS.get(process.state, '')}{process.label}{' · ' if process.label else ''}"
+            f"{readings.STATE_MARKS.get(process.state, '')}{process.label}{' · ' if process.label else ''}"
             f"{process.command_or_name or ''}"
             or UNKNOWN
         ),
@@ -444,16 +432,16 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
 class MeasuredTraffic:
     """A source's samples, with PCIe traffic measured for each GPU that has none: drivers that count it in 32 bits."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: readings.Source) -> None:
         self.name = source.name
         self._source = source
 
-    def read(self) -> Sample:
+    def read(self) -> readings.Sample:
         source = self._source
         sample = source.read()
-        if not isinstance(source, TrafficSource):
+        if not isinstance(source, readings.TrafficSource):
             return sample
-        answers: dict[str, PcieTraffic | Absence] = {}
+        answers: dict[str, readings.PcieTraffic | readings.Absence] = {}
         asked = [gpu.uuid for gpu in sample.gpus if gpu.state == "ok" and gpu.pcie_sent is None]
 
         def ask(uuid: str) -> None:
@@ -464,23 +452,23 @@ class MeasuredTraffic:
             thread.start()
         for thread in threads:
             thread.join(LONGEST_TRAFFIC / len(threads))
-        known = {uuid: answers.get(uuid, Absence.NO_ANSWER) for uuid in asked}
-        gpus = tuple(with_traffic(gpu, known[gpu.uuid]) if gpu.uuid in known else gpu for gpu in sample.gpus)
+        known = {uuid: answers.get(uuid, readings.Absence.NO_ANSWER) for uuid in asked}
+        gpus = tuple(readings.with_traffic(gpu, known[gpu.uuid]) if gpu.uuid in known else gpu for gpu in sample.gpus)
         return msgspec.structs.replace(sample, gpus=gpus)
 
     def close(self) -> None:
         self._source.close()
 
 
-def print_traffic(gpus: Sequence[Gpu]) -> None:
+def print_traffic(gpus: Sequence[readings.Gpu]) -> None:
     """Print a line below the table: what each GPU sends and receives, or why that is unknown."""
-    names = instance_names(gpus)
+    names = readings.instance_names(gpus)
     facts = []
     for gpu in gpus:
         if gpu.pcie_sent is None or gpu.pcie_received is None:
-            rates = gpu.absent.get("pcie_sent", Absence.FAILED).value.replace("_", " ")
+            rates = gpu.absent.get("pcie_sent", readings.Absence.FAILED).value.replace("_", " ")
         else:
             rates = f"{format_bytes(gpu.pcie_sent)}/s and {format_bytes(gpu.pcie_received)}/s"
-        facts += [f"GPU {gpu_name(gpu, names)} {rates}"] if gpu.state == "ok" else []
+        facts += [f"GPU {readings.gpu_name(gpu, names)} {rates}"] if gpu.state == "ok" else []
     print_wrapped(f"over PCIe, sent and received: {', '.join(facts)}", table_width())
     sys.stdout.flush()

@@ -19,32 +19,10 @@ from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.runs.run import StoredRun, ending_words, facts_of, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import fill_beside, give_name, write_new
-from vramtui.records.export.html import (
-    bullet_list,
-    categories,
-    document,
-    html_page,
-    legend,
-    over_time,
-    sides,
-    table,
-    tag,
-    text,
-    two_sides,
-)
+from vramtui.records.export import html, plain
+from vramtui.records.export.html import text
 from vramtui.records.export.markdown import code, ledger_table, markdown_report, prose
 from vramtui.records.export.markdown import table as markdown_table
-from vramtui.records.export.plain import (
-    Cells,
-    clean,
-    csv_table,
-    csv_text,
-    iso_time,
-    json_text,
-    ledger_cells,
-    moment,
-    ps_document,
-)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -121,10 +99,10 @@ def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
     return text_in(
         kind,
         {
-            "json": lambda: json_text(ps_document(snapshot, detailed=True)),
-            "csv": lambda: csv_table(snapshot),
+            "json": lambda: plain.json_text(plain.ps_document(snapshot, detailed=True)),
+            "csv": lambda: plain.csv_table(snapshot),
             "md": lambda: markdown_report(snapshot),
-            "html": lambda: html_page(snapshot, picture),
+            "html": lambda: html.html_page(snapshot, picture),
         },
     )
 
@@ -142,9 +120,9 @@ def text_in(kind: str, makers: Mapping[str, Callable[[], str]]) -> str:
 
 def file_stem(host: str, at: float, kind: str = "") -> str:
     """A file's name before its ending: the host, what kind of file it is, and a moment (seconds since the epoch)."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip(".-")[:64]
-    when = moment(at)
-    named = f"vramtui-{plain or 'host'}{f'-{kind}' if kind else ''}"
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip(".-")[:64]
+    when = plain.moment(at)
+    named = f"vramtui-{safe or 'host'}{f'-{kind}' if kind else ''}"
     return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
 
 
@@ -171,8 +149,8 @@ def export_run(stored: StoredRun, path: Path) -> None:
 def _text(kind: str, stored: StoredRun) -> str:
     run = stored.run
     rows = compare_ledgers(run.predicted, run.observed)
-    common: Cells = {
-        "taken_at": iso_time(run.last_known),
+    common: plain.Cells = {
+        "taken_at": plain.iso_time(run.last_known),
         "host": run.host,
         "gpu_uuid": run.gpu_uuid,
         "gpu_name": run.gpu_name,
@@ -186,8 +164,8 @@ def _text(kind: str, stored: StoredRun) -> str:
     return text_in(
         kind,
         {
-            "json": lambda: json_text(clean({**values, "comparison": msgspec.to_builtins(rows)})),
-            "csv": lambda: csv_text({**common, **ledger_cells(row)} for row in rows),
+            "json": lambda: plain.json_text(plain.clean({**values, "comparison": msgspec.to_builtins(rows)})),
+            "csv": lambda: plain.csv_text({**common, **plain.ledger_cells(row)} for row in rows),
             "md": lambda: _markdown(stored),
             "html": lambda: _html(stored),
         },
@@ -210,7 +188,7 @@ def _markdown(stored: StoredRun) -> str:
         f"# Run {stored.id}: {code(run.preset or run.command)} on {code(run.host)}",
         "",
     ]
-    facts = facts_of(run, run.last_known, iso_time(run.started_at))
+    facts = facts_of(run, run.last_known, plain.iso_time(run.started_at))
     lines += [f"- {name}: {code(words) if name == 'command' else prose(words)}" for name, words in facts.items()]
     rows = compare_ledgers(run.predicted, run.observed)
     lines += ["", "## Predicted and observed", "", *ledger_table(rows)]
@@ -238,22 +216,22 @@ def _html(stored: StoredRun) -> str:
     title = f"Run {stored.id}: {text(run.preset or run.command)} on {text(run.host)}"
     rows = compare_ledgers(run.predicted, run.observed)
     facts = (
-        (name, tag("code", text(words)))
-        for name, words in facts_of(run, run.last_known, iso_time(run.started_at)).items()
+        (name, html.tag("code", text(words)))
+        for name, words in facts_of(run, run.last_known, plain.iso_time(run.started_at)).items()
     )
     body = [
-        tag("p", tag("strong", text(_sentence(stored)))),
-        tag("h1", title),
-        table(("This run", ""), facts),
-        tag("h2", "Predicted and observed"),
-        sides(run.predicted, rows, run.observed.process),
-        legend([*categories(run.predicted), ("observed", "used")]),
-        two_sides(rows),
+        html.tag("p", html.tag("strong", text(_sentence(stored)))),
+        html.tag("h1", title),
+        html.table(("This run", ""), facts),
+        html.tag("h2", "Predicted and observed"),
+        html.sides(run.predicted, rows, run.observed.process),
+        html.legend([*html.categories(run.predicted), ("observed", "used")]),
+        html.two_sides(rows),
     ]
     if run.times:
         times, values = (*run.times, run.last_known - run.started_at), (*run.values, run.values[-1])
         ends = (format_duration(times[0]), f"{format_duration(times[-1])} after its start")
-        body += [tag("h2", "Memory over time"), over_time(times, values, run.predicted.process, ends)]
-    body += bullet_list("Preset values", (f"[{name}] {value}" for name, value in preset_values(run)))
-    body += bullet_list("Versions", (f"{name} {known}" for name, known in run.versions.items()))
-    return document(title, body)
+        body += [html.tag("h2", "Memory over time"), html.over_time(times, values, run.predicted.process, ends)]
+    body += html.bullet_list("Preset values", (f"[{name}] {value}" for name, value in preset_values(run)))
+    body += html.bullet_list("Versions", (f"{name} {known}" for name, known in run.versions.items()))
+    return html.document(title, body)
