@@ -7,8 +7,6 @@ import os
 import sys
 import time
 
-from vramtui.core.base.clock import clock_problem
-
 CORE_ALONE = (
     "vramtui-core has no commands; the program is the distribution vramtui, which moves no package of this environment "
     "where it has one of its own (`uv tool install vramtui` or pipx):"
@@ -52,10 +50,13 @@ def _run_command_line(arguments: list[str]) -> None:
 
 def _require_clock() -> None:
     """End in a sentence if the clock cannot be read."""
-    problem = clock_problem(time.time)
-    if problem:
-        sys.stderr.write(f"vramtui: {problem}\n")
-        raise SystemExit(2)
+    try:
+        time.time()
+    except OverflowError:
+        from vramtui.core.base.errors import CLOCK  # noqa: PLC0415 - only where it cannot
+
+        sys.stderr.write(f"vramtui: {CLOCK}\n")
+        raise SystemExit(2) from None
 
 
 def _print_version() -> None:

@@ -17,7 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from vramtui.app.app import Dashboard
 from vramtui.app.terminal.terminal_driver import TerminalDriver, use_terminal_driver
 from vramtui.app.terminal.textual_private import forget_cut_strips
-from vramtui.core.base.clock import clock_problem
+from vramtui.core.base.errors import CLOCK
 from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than everything that leaving waits for, on a busy host
@@ -73,11 +73,12 @@ class _Leaver:
 
     def on_error(self, error: Exception) -> None:
         """End in a traceback, as Textual does, or in a sentence if the clock is beyond what Python supports."""
-        problem = clock_problem(time.time) if isinstance(error, OverflowError) else ""
-        if not problem:
+        try:
+            time.time()
+        except OverflowError:
+            self.leave(2, f"vramtui: {CLOCK}\n")
+        else:
             self._crash(error)
-            return
-        self.leave(2, f"vramtui: {problem}\n")
 
     def leave(self, code: int, words: str = "") -> None:
         """Restore the terminal after all output, print the last words, and end, or become the command `app.next`."""

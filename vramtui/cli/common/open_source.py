@@ -151,10 +151,14 @@ def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **
 
 def snapshots_of(opened: OpenedSource, interval: float = 1.0, *, wait: bool = True) -> "Generator[Snapshot]":
     """A snapshot at each sample; on this machine the first may `wait` for presets that follow from command lines."""
-    from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.poller import ReadQueue
 
-    session = session_of(opened, derived=DerivedPresets(wait=wait) if opened.is_real else None)
+    derived = None
+    if opened.is_real:
+        from vramtui.monitor.derived_presets import DerivedPresets
+
+        derived = DerivedPresets(wait=wait)
+    session = session_of(opened, derived=derived)
     with contextlib.closing(ReadQueue(opened.source, interval)) as reads:
         while True:
             session.ingest(reads.sample(lambda: say_waiting(answerer(opened.source))))

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from vramtui.core.base.text import printable, shortened
 
 MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file can be longer
+# `time.time` ends at 2^63 ns after 1970.
+CLOCK = "this machine's clock is beyond the year 2262, which Python cannot tell: set it"
 LONGEST_GUESSED = 200  # characters; longer words are not typos
 
 

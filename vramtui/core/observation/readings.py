@@ -382,6 +382,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+# Seconds. Start times come from the system's uptime in one program and from a clock in another.
+CLOCKS_APART = 2.0
+
+
 class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """The identity of a process: a reused pid has another start time."""
 

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import toml_words
 from vramtui.core.base.units import UNKNOWN, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Ledger
+from vramtui.core.observation.readings import CLOCKS_APART
 
 DRY_RUN: Final = "dry-run"  # the source and method of a dry run's prediction
 Ending = Literal["running", "exited", "failed", "out_of_memory", "killed"]

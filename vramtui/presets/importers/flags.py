@@ -82,23 +82,6 @@ def _matched(expression: str) -> str | None:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]" if names else None
 
 
-def _matched(expression: str) -> str | None:
-    """List the layers that a regular expression matches; None if there are none, or if it is not safe to try."""
-    many = len(expression) > _LONGEST_REGEX or len(_REPEATS.findall(expression)) > _MOST_REPEATS
-    if many or _REPEATED_GROUP.search(expression):
-        return None
-    try:
-        wanted = re.compile(expression)
-    except (re.error, OverflowError, RecursionError):
-        return None
-    names = [
-        layer.rpartition(".")[2]
-        for layer in _LINEAR
-        if any(wanted.fullmatch(f"{stem}.{number}.{layer}") for stem in _STEMS for number in _SOME_LAYERS)
-    ]
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]" if names else None
-
-
 def modules(value: str) -> str | None:
     """List names of layers, separated by commas; `all` and `all-linear` are every linear layer. The layer is the last
     word of a path like `self_attn.q_proj`, which peft compares with the end of each layer's own. A regular expression

@@ -16,9 +16,16 @@ from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, par
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
-from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
+from vramtui.core.observation.readings import (
+    CLOCKS_APART,
+    Absence,
+    Ancestors,
+    JobRank,
+    Process,
+    ProcessState,
+    ProcessType,
+)
 from vramtui.core.schema.models import ModuleLoading
 from vramtui.sources.host.host import PidNamespace
 
