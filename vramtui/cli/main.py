@@ -74,7 +74,7 @@ def _root(
         from vramtui.cli.ps import ps
 
         asked = dashboard
-        ps(demo=asked.demo, replay=asked.replay, **vars(asked.hosts), feed=asked.feed, gpu=asked.only)
+        ps(demo=asked.demo, replay=asked.replay, **asked.hosts._asdict(), feed=asked.feed, gpu=asked.only)
     else:
         from vramtui.cli.dashboard.command import open_dashboard
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import is_dataclass
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -67,14 +66,17 @@ def _names_of(kind: str) -> Iterator[Iterable[str]]:
 
 def command_of(function: Callable[..., None], *, flags: "Iterable[JobFlag]" = ()) -> Callable[..., None]:
     """Make a function into one that Typer can take a command from: its parameters have the options of options.json. A
-    parameter whose type is a dataclass stands for the options that are its fields.
+    parameter whose type is a NamedTuple stands for the options that are its fields.
     """
     own = _TABLES.get(function.__name__, {})
     parameters = []
 
-    def spread(kind: Any) -> Iterator[Parameter]:  # noqa: ANN401 - a function or a dataclass
+    def is_group(kind: object) -> bool:
+        return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+    def spread(kind: Any) -> Iterator[Parameter]:  # noqa: ANN401 - a function or a NamedTuple
         for parameter in signature(kind).parameters.values():
-            if is_dataclass(parameter.annotation):
+            if is_group(parameter.annotation):
                 yield from spread(parameter.annotation)
             else:
                 yield parameter
@@ -101,11 +103,11 @@ def command_of(function: Callable[..., None], *, flags: "Iterable[JobFlag]" = ()
         default = None if flag.metavar else False
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
 
-    def filled(kind: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of the dataclass
+    def filled(kind: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of the NamedTuple
         given = {
-            name: filled(parameter.annotation, values) if is_dataclass(parameter.annotation) else values[name]
+            name: filled(parameter.annotation, values) if is_group(parameter.annotation) else values[name]
             for name, parameter in signature(kind).parameters.items()
-            if name in values or is_dataclass(parameter.annotation)
+            if name in values or is_group(parameter.annotation)
         }
         return kind(**given)
 

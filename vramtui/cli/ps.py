@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -52,12 +51,11 @@ FIRST = 40.0  # seconds for all hosts to connect
 SCHEMA = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class PsOptions:
+class PsOptions(NamedTuple):
     json: bool = False
     watch: bool = False
     interval: float = 1.0
-    source: SourceOptions
+    source: SourceOptions = SourceOptions()
     feed: str | None = None
     gpu: str | None = None
     user: str | None = None

@@ -273,7 +273,7 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
     """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options."""
     if asked.token_file is not None and not asked.prometheus:
         raise UserError("--token-file is for --prometheus")
-    if not any(vars(asked).values()):
+    if not any(asked):
         return {}
     use_one_heap()
     if other:

@@ -1,11 +1,10 @@
-"""Options that commands take together, and hand on together; here nothing else is loaded."""
+"""Options that commands take together, and hand on together."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostOptions:
+class HostOptions(NamedTuple):
     """The machines to watch instead of this one: hosts, a Slurm job, a Prometheus with its token's file."""
 
     host: list[str] | None = None
@@ -17,8 +16,7 @@ class HostOptions:
 NO_HOSTS = HostOptions()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(NamedTuple):
     """The source of one sample; this machine by default."""
 
     demo: bool = False
@@ -26,8 +24,7 @@ class SourceOptions:
     hosts: HostOptions = NO_HOSTS
 
 
-@dataclass(frozen=True, kw_only=True)
-class DashboardOptions:
+class DashboardOptions(NamedTuple):
     """Options of the dashboard.
 
     Attributes:

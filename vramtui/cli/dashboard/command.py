@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
@@ -46,7 +45,7 @@ def open_dashboard(options: DashboardOptions) -> None:
         raise UserError(f"the recording {printable(str(options.replay))} cannot be read: no such file or directory")
     in_browser = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if in_browser:
-        options = replace(options, view_only=True)
+        options = options._replace(view_only=True)
         require_open_files()
     else:
         _check_terminal(options.feed)
