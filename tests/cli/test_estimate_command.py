@@ -225,9 +225,9 @@ def test_ollama_and_qlora_have_their_programs_defaults() -> None:
 
 def test_a_command_stands_behind_two_dashes_or_in_quotes() -> None:
     words = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16384", "--no-such-thing"]
-    answers = [run(*given, "--gpu", "H100") if given[0] != "--" else run("--gpu", "H100", *given)
-               for given in (["--", *words], [" ".join(words)])]  # fmt: skip
-    answers.append(run("--gpu", "H100", *words))
+    gpu = ("--gpu", "H100")
+    answers = [run(*gpu, "--", *words), run(" ".join(words), *gpu), run(*gpu, *words)]
     assert {answer.exit_code for answer in answers} == {0}
     assert len({answer.stdout for answer in answers}) == 1
     assert "Not used: --no-such-thing." in answers[0].stdout
+    assert run(*words).stdout.startswith("takes 71.74 GiB of the 79.2 GiB of H100, its share of a GPU\n")
