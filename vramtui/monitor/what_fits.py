@@ -179,9 +179,9 @@ def preset_that_fits(question: Question, fit: ModelFit) -> PresetFile:
         for (_, value), tokens in reversed([*zip(question.columns, fit.contexts, strict=True)])
         if tokens is not None
     )
-    found = preset_named(fit.name, PresetLibrary())
-    settings = (*question.settings, *_type_of(found.preset, quantization), f"--seq-len={context}")
-    return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
+    preset_file = preset_named(fit.name, PresetLibrary())
+    settings = (*question.settings, *_type_of(preset_file.preset, quantization), f"--seq-len={context}")
+    return msgspec.structs.replace(preset_file, preset=apply_overrides(preset_file.preset, settings))
 
 
 def models_that_fit(question: Question, room: Room) -> Iterator[ModelFit]:
@@ -242,8 +242,8 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
 
 def _type_of(preset: Preset, quantization: str) -> list[str]:
     """Return the setting for a column; gpt-oss has its experts in MXFP4 in F16 files too."""
-    kept = not quantization or (quantization == "none" and preset.run.quantization == "mxfp4")
-    return [] if kept else [f"run.quantization={quantization}"]
+    is_own = not quantization or (quantization == "none" and preset.run.quantization == "mxfp4")
+    return [] if is_own else [f"run.quantization={quantization}"]
 
 
 def _longest(workload: Workload, least: int, most: int, device: Device) -> tuple[int, int] | None:
