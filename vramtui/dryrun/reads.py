@@ -18,11 +18,11 @@ from vramtui.probe.reads import ALL, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
-# sizes of pickled objects (which are known), learning rates, what a compiler tries out, storages that `torch.save`
-# brings to the host (torch 2.13, serialization.py, `_save`), reads of the probe's own.
+# sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), learning rates, what a compiler
+# tries out, storages that `torch.save` brings to the host (torch 2.13, serialization.py, `_save`), the probe's own.
 HEALTHY = (
-    "amp/grad_scaler.py", "nn/utils/clip_grad.py", "_tensor_str.py", "distributed/", "optim/adam", "optim/sgd",
-    "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
+    "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "_tensor_str.py", "distributed/", "optim/adam",
+    "optim/sgd", "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
