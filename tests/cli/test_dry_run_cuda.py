@@ -176,28 +176,23 @@ def test_a_torch_without_cuda_is_refused_before_anything_is_compiled_or_runs(pyt
 
 def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), reads: int = 0) -> CudaRun:
     counters = MemoryCounters(index=0, allocated_peak=10 * GIB, reserved_peak=11 * GIB)
+    card = ProbeDevice(index=0, name=DEVICE.name, total_memory=DEVICE.total_memory, capability=DEVICE.capability)
     job = ObservedJob(
         pid=7,
-        hello=Hello(
-            v=1,
-            pid=7,
-            at=1.0,
-            devices=(
-                ProbeDevice(index=0, name=DEVICE.name, total_memory=DEVICE.total_memory, capability=DEVICE.capability),
-            ),
-        ),
+        hello=Hello(v=1, pid=7, at=1.0, devices=(card,)),
         beat=Beat(v=1, pid=7, at=2.0, step=3),
         peaks={0: counters},
         ooms=(OutOfMemory(v=1, pid=7, at=2.0, device=0, asked=GIB, free=0, step=3),) if oom else (),
         end=End(v=1, pid=7, at=3.0, out_of_memory=oom),
     )
-    report = DriverReport(
-        pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), contexts=(512 * MIB,), unmodelled=calls
-    )
+    report = DriverReport(pid=7, reads=reads, peaks=(12 * GIB,), contexts=(512 * MIB,), unmodelled=calls)
     return CudaRun(device=DEVICE, gpus=1, code=int(oom), jobs=(job,), reports=(report,))
 
 
-def test_a_job_that_ends_fits() -> None:
+def test_a_job_that_ends_fits_and_one_that_runs_out_does_not() -> None:
+    full = result_of(emulated(oom=True))
+    assert full.verdict == "does not fit"
+    assert full.out_of_memory == "out of memory in step of step 3: asked for 1.00 GiB"
     result = result_of(emulated())
     assert (result.verdict, result.peak_allocated, result.peak_reserved) == ("fits", 10 * GIB, 11 * GIB)
     assert (result.context, result.other, result.process) == (512 * MIB, 512 * MIB, 12 * GIB)
@@ -214,23 +209,17 @@ def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() ->
 
 
 @pytest.mark.parametrize(("code", "error", "is_known"), [(134, None, True), (139, None, True), (134, "E", False),
-                                                       (3, None, False)])  # fmt: skip
+                                                       (3, None, False), (139, "unheard", False)])  # fmt: skip
 def test_a_job_that_aborts_in_its_own_exit_keeps_its_answer(code: int, error: str | None, is_known: bool) -> None:
     run = emulated()
     ended = msgspec.structs.replace(run.jobs[0], end=End(v=1, pid=7, at=3.0, error=error))
-    aborted = msgspec.structs.replace(run, code=code, jobs=(ended,))
+    aborted = msgspec.structs.replace(run, code=code, jobs=() if error == "unheard" else (ended,))
     if is_known:
         assert result_of(aborted).verdict == "fits"
         assert any("ended the job in its own exit" in note for note in result_of(aborted).warnings)
     else:
         with pytest.raises(UserError, match=f"ended with {code}"):
             result_of(aborted)
-
-
-def test_a_job_that_runs_out_does_not_fit() -> None:
-    result = result_of(emulated(oom=True))
-    assert result.verdict == "does not fit"
-    assert result.out_of_memory == "out of memory in step of step 3: asked for 1.00 GiB"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +267,7 @@ def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
     assert result.warnings == ("bounded: it was ended after 30 s, with 3 steps done; later ones may take more",)
 
 
-def test_what_was_read_and_what_did_not_start_is_shown() -> None:
+def test_what_was_read_and_what_did_not_start_is_shown_and_a_log_bounds_nothing() -> None:
     result = result_of(emulated(calls=(("cuGetExportTable", "libcudnn.so.9"), ("cuNew", "a.so")), reads=2))
     text = "\n".join(result.warnings)
     assert result.bounded
@@ -286,9 +275,6 @@ def test_what_was_read_and_what_did_not_start_is_shown() -> None:
     assert "not modelled: cuNew (called by a.so)" in text
     assert "bounded: its way may depend on computed values, which read as zeros:" in text
     assert "2 reads elsewhere" in text
-
-
-def test_what_is_only_shown_bounds_nothing() -> None:
     shown = ReadPlace(path="/job/train.py", line=3, function="main", code="print(loss.item())", times=2, decides=False)
     result = result_of(msgspec.structs.replace(emulated(reads=2), places=(shown,)))
     assert (result.bounded, result.warnings) == (False, ())

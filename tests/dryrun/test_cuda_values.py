@@ -49,16 +49,15 @@ def work(m):
 """
 
 
-def dry_run(folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090") -> dict[str, Any]:
+def dry_run(folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090", ends: int = 0) -> dict[str, Any]:
     job = folder / "job.py"
     job.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", gpu, "--show-output", "--json"]
-    command += ["--engine", engine]
+    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", gpu, "--engine", engine, "--json"]
+    command += [] if ends else ["--show-output"]
     ran = subprocess.run([*command, PYTHON, str(job)], capture_output=True, text=True, check=False)
-    assert ran.stdout.startswith("{"), ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout)["gpus"][0]["result"]
-    assert found["exit_code"] == 0, ran.stderr
-    return {**found, "printed": ran.stderr}
+    document = json.loads(ran.stdout)
+    assert document["exit_code"] == ran.returncode == ends, ran.stderr
+    return {**(document["gpus"][0]["result"] or document["gpus"][0]), "printed": ran.stderr}
 
 
 @pytest.mark.parametrize("number", [1, 48])
@@ -90,8 +89,7 @@ torch.distributions.Normal(x, x.exp())
 @pytest.mark.parametrize("number", [4, 22])
 def test_checks_of_numbers_hold_and_are_not_bounded(tmp_path: Path, number: int) -> None:
     found = dry_run(tmp_path, HEALTHY.format(number=number))
-    assert found["peak_allocated"] < 256 * MIB
-    assert not found["bounded"]
+    assert (found["peak_allocated"] < 256 * MIB, found["bounded"]) == (True, False)
 
 
 SIZES = {
@@ -185,6 +183,22 @@ def test_numbers_are_drawn_until_they_are_within_bounds(tmp_path: Path, bounds: 
     found = dry_run(tmp_path, use, engine)
     assert DRAWN[bounds][0] <= found["peak_allocated"] / MIB <= DRAWN[bounds][1]
     assert not found["bounded"]
+
+
+FAILING = {
+    "if x:\n    pass": "Boolean value of Tensor with more than one value is ambiguous",
+    "y = (x.requires_grad_() * 2).sum()\ny.backward()\ny.backward()": "RuntimeError: Trying to backward through",
+    "torch.cuda.set_device(2)": "the script asks for GPU 2: --gpu 3xRTX4090; the job ended with 1",
+    "torch.nn.DataParallel(torch.nn.Linear(4, 4), device_ids=[0, 1])": "the script asks for GPU 1: --gpu 2x",
+    "import os\nos.kill(os.getpid(), 11)": "the job ended with 139",
+}
+
+
+@pytest.mark.parametrize("code", FAILING)
+def test_a_job_that_fails_shows_its_own_frames_only(tmp_path: Path, code: str) -> None:
+    failed = dry_run(tmp_path, START.format(number=1) + code, ends=2)
+    assert FAILING[code] in failed["error"]
+    assert "vramtui" not in "".join(failed["output"])
 
 
 def test_fake_tensors_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:

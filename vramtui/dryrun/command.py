@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -48,7 +48,8 @@ OUTPUT_LINES = 60
 STEPS = 2
 CHEAP = 60.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
-_OWN_FRAME = re.compile(r'^\s+File "[^"]*[/\\]vramtui[/\\](probe|dryrun|estimators)[/\\][^"]*", line \d+, in .*$')
+_NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
+_ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,8 +205,14 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             if tools.cancel is not None and tools.cancel.is_set():
                 raise CancelledError from None
             output.seek(0)
-            lines = tuple(_without_own_frames(output.read().decode(errors="replace").splitlines())[-OUTPUT_LINES:])
-            stated = _whose_fault(str(error), lines, count, device)
+            lines = tuple(map(printable, output.read().decode(errors="replace").splitlines()[-OUTPUT_LINES:]))
+            text = "\n".join(lines)
+            last = next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+            stated = f"{error}{last}"
+            if _NO_SUCH_GPU.search(text):
+                numbers = [int(one) for words in _ASKED_GPUS.findall(text) for one in re.findall(r"\d+", words)]
+                asked = max(count, *numbers)
+                stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
         what = printable(" ".join(job.words))
@@ -260,26 +267,3 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise CancelledError from None
     steps = max((row.step for row in result.timeline), default=-1) + 1
     return msgspec.structs.replace(result, engine="fake", gpus=count, steps=steps)
-
-
-def _without_own_frames(lines: Sequence[str]) -> list[str]:
-    """The lines of a traceback without those of this package."""
-    others: list[str] = []
-    in_own = False
-    for line in lines:
-        if _OWN_FRAME.match(line):
-            in_own = True
-        elif not (in_own and line.startswith("    ")):
-            in_own = False
-            others.append(printable(line))
-    return others
-
-
-def _whose_fault(error: str, lines: Sequence[str], count: int, device: Device) -> str:
-    """The sentence, with what to do if the script asks for more GPUs than it has."""
-    text = "\n".join(lines)
-    if "invalid device ordinal" in text or re.search(r"cuda:[1-9]\d* .*(not|unavailable)", text):
-        asked = max((int(one) for one in re.findall(r"cuda:(\d+)", text)), default=count)
-        return f"the script asks for GPU {max(asked, count)}: --gpu {max(asked + 1, count + 1)}x{device.name}; {error}"
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return f"{error}: {last.strip()}" if last else error

@@ -258,7 +258,12 @@ def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str
         rest = list(words[1:]) if Path(words[0]).name in LAUNCHERS else [program, *words[1:]]
         launched = Path(words[0]).name in LAUNCHERS
     else:
-        rest = _behind_options(rest)
+        at = 0
+        while at < len(rest) and rest[at].startswith("-") and rest[at] not in {"-m", "-c", "-"}:
+            at += 2 if rest[at] in _WITH_VALUE else 1
+        rest = rest[at:]
+        if rest[:1] in (["-c"], ["-"]):
+            raise UserError("engine fake needs a script or a module, not python -c or typed input")
         launched = rest[:1] == ["-m"] and rest[1:2] != [] and rest[1] in LAUNCHERS
         rest = rest[2:] if launched else rest
     ranks = 0
@@ -367,16 +372,6 @@ def _shebang(path: Path) -> list[str]:
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
     return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
-
-
-def _behind_options(words: list[str]) -> list[str]:
-    """The words after Python's own options: `-m`, a module and its words, or a file and its words."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] not in {"-m", "-c", "-"}:
-        at += 2 if words[at] in _WITH_VALUE else 1
-    if words[at : at + 1] in (["-c"], ["-"]):
-        raise UserError("engine fake needs a script or a module, not python -c or typed input")
-    return words[at:]
 
 
 def _behind_launcher(words: list[str]) -> tuple[int, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
+import contextlib
 import errno
 import os
 import socket
@@ -111,22 +112,12 @@ def _descriptor_of(connection: socket.socket) -> tuple[int, int]:
 
 def _listeners() -> list[str]:
     """Sockets to try: that of our own run, then those of all dashboards of this user, the latest first."""
-    paths = []
-    own = os.environ.get(socket_dir.SOCKET)
-    if own and socket_dir.private(os.path.dirname(own)):
-        paths.append(own)
-    folder = socket_dir.listeners_folder()
+    own, folder = os.environ.get(socket_dir.SOCKET), socket_dir.listeners_folder()
+    paths = [own] if own and socket_dir.private(os.path.dirname(own)) else []
     if socket_dir.private(folder):
-        try:
-            with os.scandir(folder) as entries:
-                sockets = [
-                    (entry.stat().st_mtime_ns, entry.path)
-                    for entry in entries
-                    if entry.name.endswith(socket_dir.SUFFIX)
-                ]
-        except OSError:
-            sockets = []
-        paths += [path for _, path in sorted(sockets, reverse=True)]
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            sockets = [(one.stat().st_mtime_ns, one.path) for one in entries if one.name.endswith(socket_dir.SUFFIX)]
+            paths += [path for _, path in sorted(sockets, reverse=True)]
     return list(dict.fromkeys(paths))
 
 

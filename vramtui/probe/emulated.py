@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+import threading
 import time
+import traceback
 from typing import Any
 
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
 from .import_hook import around, when_imported
-from .reads import FOLDER, Reads
+from .reads import FOLDER, OWN, Reads
 
 
 def prepare(torch: Any) -> Reads:
     """Follow values, answer checks of results as in a healthy job, count reads."""
     scaler = torch.amp.GradScaler  # whose scale stays, as nothing overflows
     scaler.get_scale = lambda self: self._init_scale if self.is_enabled() else 1.0
+    hide_own_frames()
     reads = Reads(torch)
     follower = Follower(torch, reads)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
@@ -34,6 +38,25 @@ def prepare(torch: Any) -> Reads:
     reads.begin()
     follower.begin()
     return reads
+
+
+def hide_own_frames() -> None:
+    """Let no traceback that the job prints have frames of this package."""
+
+    def print_without(plain: Any, *given: Any, **named: Any) -> None:
+        for one in given:
+            frame = getattr(one, "exc_traceback", one)
+            while getattr(frame, "tb_next", None) is not None:
+                if frame.tb_next.tb_frame.f_code.co_filename.startswith(OWN):
+                    frame.tb_next = frame.tb_next.tb_next
+                else:
+                    frame = frame.tb_next
+        plain(*given, **named)
+
+    around(traceback.TracebackException, "__init__", print_without)
+    around(threading, "excepthook", print_without)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = traceback.print_exception
 
 
 def follow_numbers(reads: Reads, plain: Any) -> Any:

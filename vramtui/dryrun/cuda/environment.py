@@ -52,7 +52,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     reads: int
-    read_bytes: int
+    read_bytes: int = 0
     peaks: tuple[int, ...]
     contexts: tuple[int, ...]
     refused: tuple[int, ...] = ()

@@ -288,7 +288,9 @@ def result_of(run: CudaRun) -> DryRun:
     refused = _refused(run)
     fails_refused = bool(run.code) and refused > 0
     # As PyTorch 2.14 does at times in its own exit.
-    is_done = run.code in ABORTS and all(job.end is not None and job.end.error is None for job in run.jobs)
+    is_done = (
+        run.code in ABORTS and bool(run.jobs) and all(job.end is not None and job.end.error is None for job in run.jobs)
+    )
     is_known = full or died or fails_refused or is_done or run.cut_short or run.ended_after is not None
     if run.code and not is_known:
         raise UserError(
