@@ -168,15 +168,12 @@ def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
     for group in cases.values():
         path = group[0].path
         if not path.is_relative_to(SCREENS):
-            kept += group if len(group) <= CASES else _spread(group)
+            places = range(min(CASES, len(group)))
+            kept += [group[round(place * (len(group) - 1) / (CASES - 1))] for place in places]
         elif path not in screens:
             screens.add(path)
             kept.append(group[0])
     return kept
-
-
-def _spread(group: list[pytest.Item]) -> list[pytest.Item]:
-    return [group[round(number * (len(group) - 1) / (CASES - 1))] for number in range(CASES)]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One small preset and one past run, which tests change where they are about something else in them."""
+"""One small preset, one past run and one clock, which tests change where they are about something else in them."""
 
 import msgspec
 
@@ -46,3 +46,13 @@ _RUN = Run(
 
 def a_run(**changes: object) -> Run:
     return msgspec.structs.replace(_RUN, **changes)
+
+
+class Clock:
+    """A clock that moves only when a test moves it."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

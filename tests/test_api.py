@@ -50,12 +50,33 @@ TRAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
+def test_a_preset_is_what_the_command_line_makes_of_it_by_its_name_too() -> None:
     made = vramtui.estimate("llama-3.1-8b-lora", batch_size=2, gpu="A100-80GB")
     preset = changed_preset("llama-3.1-8b-lora", ["run.batch_size=2"]).preset
     assert made.estimate == DEFAULT.estimate(preset.workload, made.device)
     assert made.fits is (made.process <= made.device.total_memory)
     assert sum(part.at_peak for part in made.parts) == made.process
+    made = vramtui.estimate("meta-llama/Llama-3.1-8B", **TRAIN, lora={"rank": 16}, gpu="A100-80GB")
+    assert made.fits
+    assert 8_030_000_000 < (made.ledger.weights or 0) / 2 < 8_100_000_000
+    assert "llama-3.1-8b" in made.assumptions[0]
+    with pytest.raises(vramtui.UserError):
+        vramtui.estimate("nobody/no-such-model-9000")
+    report = vramtui.fit("gpt2-124m", memory="8GiB")
+    most = report.largest("batch_size")
+    assert most is not None
+    assert vramtui.estimate("gpt2-124m", batch_size=most, memory="8GiB").fits
+    assert not vramtui.estimate("gpt2-124m", batch_size=most + 1, memory="8GiB").fits
+    assert report.changes
+    made = vramtui.estimate("gpt2-124m", gpu="RTX4090")
+    assert repr(made) == f"<JobEstimate {str(made).splitlines()[0]}>"
+    assert repr(vramtui.fit("tiny-gpt", gpu="T4")).startswith("<FitReport tiny-gpt: ✓ fits T4")
+    assert repr(vramtui.ObservedRun(None)) == "<ObservedRun: no CUDA seen>"
+    assert made._repr_html_().count("<tr>") == len(made.parts) + 1
+    assert "fits RTX4090" in str(made)
+    refused(lambda: vramtui.estimate(None), "^None is not a model")
+    refused(lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.dry_run")
+    refused(lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5")  # type: ignore[arg-type]  # a slip
 
 
 def test_the_same_config_or_preset_in_every_form(tmp_path: Path) -> None:
@@ -67,15 +88,6 @@ def test_the_same_config_or_preset_in_every_form(tmp_path: Path) -> None:
     found = PresetLibrary().get("gpt2-124m").preset
     tables = msgspec.to_builtins(found.workload)
     assert vramtui.estimate(tables).process == vramtui.estimate(found).process == vramtui.estimate("gpt2-124m").process
-
-
-def test_an_id_of_a_model_whose_shapes_a_preset_has() -> None:
-    made = vramtui.estimate("meta-llama/Llama-3.1-8B", **TRAIN, lora={"rank": 16}, gpu="A100-80GB")
-    assert made.fits
-    assert 8_030_000_000 < (made.ledger.weights or 0) / 2 < 8_100_000_000
-    assert "llama-3.1-8b" in made.assumptions[0]
-    with pytest.raises(vramtui.UserError):
-        vramtui.estimate("nobody/no-such-model-9000")
 
 
 def test_a_training_programs_file(tmp_path: Path) -> None:
@@ -93,15 +105,6 @@ def test_a_training_programs_file(tmp_path: Path) -> None:
         vramtui.estimate(accelerate)
 
 
-def test_how_much_fits_is_exact() -> None:
-    report = vramtui.fit("gpt2-124m", memory="8GiB")
-    most = report.largest("batch_size")
-    assert most is not None
-    assert vramtui.estimate("gpt2-124m", batch_size=most, memory="8GiB").fits
-    assert not vramtui.estimate("gpt2-124m", batch_size=most + 1, memory="8GiB").fits
-    assert report.changes
-
-
 @for_each(rows(__file__, "mistakes"))
 def test_a_mistake_is_one_sentence(function: str, given: list[Any], named: dict[str, Any], words: str) -> None:
     refused(lambda: getattr(vramtui, function)(*given, **named), words)
@@ -114,22 +117,7 @@ def refused(act: Callable[[], object], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_model_or_key_is_one_sentence() -> None:
-    refused(lambda: vramtui.estimate(None), "^None is not a model")
-    refused(lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.dry_run")
-    refused(lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5")  # type: ignore[arg-type]  # a slip
-
-
-def test_what_it_says_in_a_notebook_and_in_text() -> None:
-    made = vramtui.estimate("gpt2-124m", gpu="RTX4090")
-    assert repr(made) == f"<JobEstimate {str(made).splitlines()[0]}>"
-    assert repr(vramtui.fit("tiny-gpt", gpu="T4")).startswith("<FitReport tiny-gpt: ✓ fits T4")
-    assert repr(vramtui.ObservedRun(None)) == "<ObservedRun: no CUDA seen>"
-    assert made._repr_html_().count("<tr>") == len(made.parts) + 1
-    assert "fits RTX4090" in str(made)
-
-
-def test_importing_the_package_loads_nothing() -> None:
+def test_importing_the_package_loads_nothing_and_every_type_has_a_name() -> None:
     program = (
         "import sys, time; began = time.process_time(); import vramtui; took = time.process_time() - began\n"
         "heavy = {'msgspec', 'textual', 'torch', 'rich', 'pynvml', 'typer'} & set(sys.modules)\n"
@@ -138,6 +126,14 @@ def test_importing_the_package_loads_nothing() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["True", "set()", "set()"]
+    from vramtui import api  # noqa: PLC0415 - beside what it is compared with
+
+    given = [getattr(api, name) for name in api.__all__ if name not in DEEPER]
+    found = {one.__name__ for public in given for hint in _hints(public) for one in _classes(hint)}
+    assert {"Part", "XidError", "Ledger", "DryRun"} <= found
+    stub = Path(vramtui.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
+    assert found - set(api.__all__) == INSIDE & found
 
 
 # Parts of a report that its own methods stand for.
@@ -163,17 +159,6 @@ def _hints(public: object) -> Iterator[object]:
             function = getattr(member, "fget", None) or getattr(member, "func", None) or member
             if not name.startswith("_") and inspect.isfunction(function):
                 yield typing.get_type_hints(function).get("return")
-
-
-def test_every_type_that_a_caller_is_given_has_a_name() -> None:
-    from vramtui import api  # noqa: PLC0415 - beside what it is compared with
-
-    given = [getattr(api, name) for name in api.__all__ if name not in DEEPER]
-    found = {one.__name__ for public in given for hint in _hints(public) for one in _classes(hint)}
-    assert {"Part", "XidError", "Ledger", "DryRun"} <= found
-    stub = Path(vramtui.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-    assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
-    assert found - set(api.__all__) == INSIDE & found
 
 
 PROGRAM = """

@@ -10,7 +10,7 @@ def _exists(name: str) -> bool:
     return any((ROOT / folder / name).exists() for folder in ("", "vramtui"))
 
 
-def test_each_file_of_the_page_is_there() -> None:
+def test_each_file_of_the_page_is_there_and_thirty_changes_have_one_to_open() -> None:
     examples = PAGE.index("## Worked examples")
     named = set(
         re.findall(
@@ -20,9 +20,6 @@ def test_each_file_of_the_page_is_there() -> None:
     )
     assert len(named) > 50
     assert sorted(name for name in named if not _exists(name.rstrip("."))) == []
-
-
-def test_thirty_changes_have_a_file_to_open() -> None:
     rows = [line.split("|")[1:3] for line in CHANGES.splitlines() if line.startswith("| ") and "`" in line]
     assert len(rows) >= 30
     assert all(_exists(found[1]) for _, cell in rows if (found := re.search(r"`([^`]+)`", cell)))

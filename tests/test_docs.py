@@ -35,12 +35,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pages
 
 
-def test_every_page_is_in_the_navigation(built: Path) -> None:
+def test_every_page_is_in_the_navigation_and_every_part_has_its_source(built: Path) -> None:
     named = set(re.findall(r"[\w/.-]+\.md", yaml.safe_dump(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])))
     assert named == {str(path.relative_to(built)) for path in built.rglob("*.md")}
-
-
-def test_no_link_leads_into_nothing(built: Path) -> None:
     dead = [
         f"{path.relative_to(built)}: {link}"
         for path in built.rglob("*.md")
@@ -48,6 +45,11 @@ def test_no_link_leads_into_nothing(built: Path) -> None:
         if not (path.parent / link).exists()
     ]
     assert dead == []
+    text = (built / "how-it-works.md").read_text(encoding="utf-8")
+    section = text.split("## Parts and their formulas")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert len(rows) > 30
+    assert [row for row in rows if len(row.split(" | ")) != 4 or "|  |" in row] == []
 
 
 def test_the_readmes_links_are_of_files_that_are_there() -> None:
@@ -60,14 +62,6 @@ def test_the_readmes_links_are_of_files_that_are_there() -> None:
     ]
     assert files
     assert [file for file in files if file and not (ROOT / file).exists()] == []
-
-
-def test_every_part_has_its_source(built: Path) -> None:
-    text = (built / "how-it-works.md").read_text(encoding="utf-8")
-    section = text.split("## Parts and their formulas")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")]
-    assert len(rows) > 30
-    assert [row for row in rows if len(row.split(" | ")) != 4 or "|  |" in row] == []
 
 
 def _commands() -> Iterator[tuple[str, str]]:
@@ -93,7 +87,7 @@ def _parse(command: Any, words: Sequence[str], parent: object = None, name: str 
         _parse(below, rest, context, name)
 
 
-def test_every_command_that_is_printed_is_one() -> None:
+def test_every_command_and_flag_that_is_printed_is_one_and_the_readme_is_short() -> None:
     """Its options and subcommands are known and its values are of their kind; nothing is run. A command may be named
     without what it needs; words in capitals stand for something.
     """
@@ -102,6 +96,11 @@ def test_every_command_that_is_printed_is_one() -> None:
     assert len(commands) > 60
     told = [f"{file}: vramtui{called}: {_fault(root, called)}" for file, called in commands]
     assert [line for line in told if not line.endswith(": None")] == []
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [flag.name for flag in FLAGS if f"| `--{flag.name}" not in page] == []
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
 
 
 def _fault(root: Any, called: str) -> str | None:
@@ -138,12 +137,6 @@ def test_a_page_prints_what_its_command_prints(page: str, command: str, lines: l
     assert re.fullmatch(pattern, ran.stdout or ran.stderr), f"{page}: {command} prints\n{ran.stdout}{ran.stderr}"
 
 
-def test_the_readme_is_short_and_has_one_picture() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.split()) <= 900
-    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
-
-
 def test_the_readme_states_the_errors_of_the_table() -> None:
     """Public models, by what `estimate` takes for each unless it is told another method."""
     hard = {"generic", "compiled", "conv net", "multi-gpu", "ddp"}
@@ -158,8 +151,3 @@ def test_the_readme_states_the_errors_of_the_table() -> None:
     assert worst - 1 < max(far for harder, _, far in figures if not harder) <= worst + 0.1
     assert all(least < middle < most for harder, middle, _ in figures if harder)
     assert worst_of_all - 1 < max(far for harder, _, far in figures if harder) <= worst_of_all
-
-
-def test_every_flag_of_a_job_is_on_the_page_of_commands() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert [flag.name for flag in FLAGS if f"| `--{flag.name}" not in page] == []

@@ -3,13 +3,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, seed
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.fuzz.inputs import near
 from tests.fuzz.targets import CORPUS, EVERY, SEEDS, seeds, settings_of, shown
 from tests.properties import examples
 from tests.tables import for_each
-from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.recording.decoder import LiveRecording
 
@@ -43,6 +42,6 @@ def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
 def test_every_text_of_a_recording_is_shown_as_text_only(tmp_path: Path) -> None:
     path = tmp_path / "hostile.jsonl"
     path.write_bytes((SEEDS / "recordings" / "hostile").read_bytes())
-    done = CliRunner().invoke(program(["ps"]), ["ps", "--replay", str(path)])
+    done = invoke("ps", "--replay", str(path))
     assert done.exit_code == 0
     shown(done.output)

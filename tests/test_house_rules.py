@@ -45,12 +45,16 @@ def _found(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_no_path_of_one_machine_no_package_host_and_no_cases_without_an_order() -> None:
+def test_no_path_of_one_machine_no_package_host_and_tests_need_no_benchmarks() -> None:
     """A set has another order in each process: the workers would not have the same tests, and pytest-xdist ends."""
     assert [line for pattern in (MACHINE_PATH, PACKAGE_HOST, OVER_A_SET) for line in _found(pattern)] == []
+    # What both need stands in `tests/`, above all in `tests/recorded`.
+    named = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
+    paths = {line.partition(":")[0] for line in _found(named)}
+    assert {path for path in paths if path.startswith("tests/")} == set(OF_BENCHMARKS)
 
 
-def test_a_silenced_check_says_why() -> None:
+def test_a_silenced_check_and_a_late_import_say_why() -> None:
     silent = []
     for path, text in _texts().items():
         if path.suffix != ".py" or path == Path(__file__):
@@ -58,10 +62,7 @@ def test_a_silenced_check_says_why() -> None:
         where = path.relative_to(ROOT)
         silent += [f"{where}: {match[0]}" for match in SILENCED.finditer(text) if not WITH_REASON.match(match[1])]
     assert silent == []
-
-
-def test_a_late_import_says_itself_why() -> None:
-    """Where a whole folder imports late, pyproject.toml has its reason once; elsewhere each says its own."""
+    # Where a whole folder imports late, pyproject.toml has its reason once; elsewhere each says its own.
     leaning = _found(re.compile(r"PLC0415[^-#]*[-#] as (?:above|below|in|`)"))
     assert [line for line in leaning if line.startswith("vramtui/")] == []
 
@@ -71,10 +72,3 @@ OF_BENCHMARKS = {
     "tests/test_public_scripts.py": "the list of public scripts, and what makes their data",
     "tests/estimators/test_torch_facts.py": "the questions that a release of PyTorch is asked",
 }
-
-
-def test_tests_need_nothing_of_benchmarks() -> None:
-    """What both need stands in `tests/`, above all in `tests/recorded`."""
-    named = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
-    paths = {line.partition(":")[0] for line in _found(named)}
-    assert {path for path in paths if path.startswith("tests/")} == set(OF_BENCHMARKS)

@@ -57,12 +57,9 @@ def test_the_package_does_not_grow() -> None:
     assert len(files()) <= FILES
 
 
-def test_no_module_is_named_utils() -> None:
+def test_no_module_is_named_utils_and_a_public_class_name_means_one_thing() -> None:
     vague = {"utils", "util", "helpers", "helper", "misc", "common_utils"}
     assert [path for path in files() if Path(path).stem in vague] == []
-
-
-def test_a_public_class_name_means_one_thing() -> None:
     count = Counter(name for module in files().values() for name in set(module.classes) if not name.startswith("_"))
     found = {name for name, number in count.items() if number > 1}
     assert (found - set(TWICE), set(TWICE) - found) == (set(), set())

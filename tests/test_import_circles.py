@@ -56,7 +56,7 @@ def reached(start: str, arrows: Mapping[str, set[str]], *, packages: bool = Fals
     return seen
 
 
-def test_no_files_import_one_another() -> None:
+def test_no_files_import_one_another_and_no_import_is_late_in_vain() -> None:
     left = {name: {module for _, module, _ in found} & set(FILES) - {name} for name, found in every_import().items()}
     while ends := {name for name, others in left.items() if not others & set(left)}:  # those that begin or end go
         left = {name: others & set(left) - ends for name, others in left.items() if name not in ends}
@@ -64,10 +64,7 @@ def test_no_files_import_one_another() -> None:
     groups = ({name, *(other for other in reach[name] if name in reach.get(other, ()))} for name in left)
     found = {tuple(sorted(group)) for group in groups if len(group) > 1}
     assert (found - set(CIRCLES), set(CIRCLES) - found) == (set(), set())
-
-
-def test_no_import_is_late_in_vain() -> None:
-    """What a file loads anyway, by its own first lines or by what those load, is imported there."""
+    # What a file loads anyway, by its own first lines or by what those load, is imported there.
     arrows = {name: {module for _, module, late in found if not late} for name, found in every_import().items()}
     in_vain = {
         f"{name}:{line} {module}"

@@ -44,19 +44,14 @@ def _run(*arguments: str) -> set[str]:
     return _loaded(f"{program}except SystemExit as ended: assert not ended.code, ended.code", *arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "needed", "left_out"),
-    [
-        ("ps --demo --json", {"typer", "msgspec"}, HEAVY),
-        ("presets list --json", {"typer", "msgspec"}, HEAVY),
-        ("estimate gpt2-124m --json", {"typer", "msgspec"}, HEAVY),
-        ("--version", set(), {*HEAVY, "typer", "msgspec", "psutil"}),
-        ("--help", set(), {*HEAVY, "msgspec", "psutil", "markdown_it", "pygments"} - {"rich"}),
-    ],
-)
-def test_an_answer_loads_what_it_needs_and_never_the_screen(
-    arguments: str, needed: set[str], left_out: set[str]
-) -> None:
+@pytest.mark.parametrize(("arguments", "needed", "left_out"), [
+    ("ps --demo --json", {"typer", "msgspec"}, HEAVY),
+    ("presets list --json", {"typer", "msgspec"}, HEAVY),
+    ("estimate gpt2-124m --json", {"typer", "msgspec"}, HEAVY),
+    ("--version", set(), {*HEAVY, "typer", "msgspec", "psutil"}),
+    ("--help", set(), {*HEAVY, "msgspec", "psutil", "markdown_it", "pygments"} - {"rich"}),
+])  # fmt: skip
+def test_an_answer_never_loads_the_screen(arguments: str, needed: set[str], left_out: set[str]) -> None:
     loaded = _run(*arguments.split())
     assert needed <= loaded
     assert not loaded & left_out
@@ -72,7 +67,7 @@ def test_only_the_app_and_the_command_line_load_the_screen(package: str) -> None
     assert not loaded & (HEAVY - {"pynvml"} if package == "sources" else HEAVY)
 
 
-def test_one_file_imports_textuals_private_modules() -> None:
+def test_one_file_imports_textuals_private_modules_and_the_first_rows_wait_for_nothing() -> None:
     """It says what each is for; the upper bound of textual in pyproject.toml hangs on these alone."""
     importing = {
         str(path.relative_to(ROOT))
@@ -80,10 +75,7 @@ def test_one_file_imports_textuals_private_modules() -> None:
         if re.search(r"^\s*(?:from|import) textual\._", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert importing == {"vramtui/app/terminal/textual_private.py"}
-
-
-def test_the_first_rows_wait_for_nothing_that_they_do_not_show() -> None:
-    """What reads the GPUs, and the frame that shows them: no estimate is among it."""
+    # What reads the GPUs, and the frame that shows them: no estimate is among it.
     loaded = _loaded(
         "import vramtui.cli.dashboard.command, vramtui.sources.nvml, vramtui.sources.nvml.source\n"
         "import sys\n"

@@ -19,7 +19,7 @@ print(subprocess.check_output([sys.executable, "-c", child], text=True))
 """
 
 
-def test_help_names_every_target_and_pre_commit_runs_what_check_runs() -> None:
+def test_help_names_every_target_and_tests_take_signals() -> None:
     targets = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert targets is not None
     told = subprocess.run(
@@ -31,24 +31,18 @@ def test_help_names_every_target_and_pre_commit_runs_what_check_runs() -> None:
     for command in ("ruff format", "ruff check", "mypy vramtui tests benchmarks", "lint-imports"):
         assert f"$(BIN)/{command}" in check
         assert f".venv/bin/{command}" in hooks
-
-
-def test_signals_that_a_script_ignores_are_not_ignored_by_what_the_tests_start() -> None:
-    """A shell that starts `make test &` in a script lets it ignore SIGINT and SIGQUIT."""
+    # A shell that starts `make test &` in a script lets it ignore SIGINT and SIGQUIT.
     ended = subprocess.run(
         [sys.executable, "-c", IGNORING], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
     )
     assert ended.stdout.split() == ["False"]
 
 
-@pytest.mark.parametrize(
-    ("found", "code", "said"),
-    [
-        ('{"name": "rich", "skip_reason": "not found"}', 1, "nothing was audited"),  # pip-audit itself ends with 0 then
-        ('{"name": "rich", "version": "1", "vulns": []}', 0, "1 of 1"),
-        ('{"name": "rich", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}', 1, "CVE-1"),
-    ],
-)
+@pytest.mark.parametrize(("found", "code", "said"), [
+    ('{"name": "rich", "skip_reason": "not found"}', 1, "nothing was audited"),  # pip-audit itself ends with 0 then
+    ('{"name": "rich", "version": "1", "vulns": []}', 0, "1 of 1"),
+    ('{"name": "rich", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}', 1, "CVE-1"),
+])  # fmt: skip
 def test_an_audit_of_nothing_is_none(found: str, code: int, said: str) -> None:
     done = audit(found=f'{{"dependencies": [{found}]}}')
     assert (done.returncode, said in done.stdout) == (code, True)
@@ -66,13 +60,10 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("failing", "does", "why"),
-    [
-        ("install", "printf 'WARNING: x\\nERROR: No matching distribution\\n' >&2; exit 1", "No matching distribution"),
-        ("pip_audit", "printf 'Traceback\\nConnectionError: refused\\n' >&2; exit 1", "ConnectionError: refused"),
-    ],
-)
+@pytest.mark.parametrize(("failing", "does", "why"), [
+    ("install", "printf 'WARNING: x\\nERROR: No matching distribution\\n' >&2; exit 1", "No matching distribution"),
+    ("pip_audit", "printf 'Traceback\\nConnectionError: refused\\n' >&2; exit 1", "ConnectionError: refused"),
+])  # fmt: skip
 def test_an_audit_that_reaches_no_index_is_one_sentence(tmp_path: Path, failing: str, does: str, why: str) -> None:
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"

@@ -13,12 +13,15 @@ LIST = Path(__file__).resolve().parents[1] / "benchmarks" / "scripts" / "corpus.
 SCRIPTS = toml.loads(LIST.read_text(encoding="utf-8"))["script"]
 
 
-def test_each_script_has_its_own_name_a_commit_and_data_that_can_be_made() -> None:
+def test_each_script_has_a_commit_and_data_and_a_document_without_a_peak_is_no_answer() -> None:
     assert len({script["name"] for script in SCRIPTS}) == len(SCRIPTS) >= 101
     assert sum("truth" in script for script in SCRIPTS) >= 79
     for script in SCRIPTS:
         assert re.fullmatch(r"[0-9a-f]{7,10}", script["commit"]), script["name"]
         assert script.get("data", "") in MAKERS, script["name"]
+    failed = {"gpus": [{"result": {"peak_allocated": 0}, "error": "the job failed"}]}
+    assert answer_of(failed) == {"refusal": "the job failed"}
+    assert errors_of({"truth": [1.0, 2.0]}, {"refusal": "the job failed"}) is None
 
 
 @pytest.mark.parametrize(
@@ -36,9 +39,3 @@ def test_an_answer_is_right_within_its_limits_on_both_sides(allocated: float, re
     errors = errors_of({"truth": [100.0, 200.0]}, row)
     assert errors is not None
     assert is_right(errors, [100.0, 200.0]) is right
-
-
-def test_a_document_without_a_peak_is_no_answer() -> None:
-    failed = {"gpus": [{"result": {"peak_allocated": 0}, "error": "the job failed"}]}
-    assert answer_of(failed) == {"refusal": "the job failed"}
-    assert errors_of({"truth": [1.0, 2.0]}, {"refusal": "the job failed"}) is None

@@ -23,13 +23,10 @@ def test_no_picture_is_older_than_the_program() -> None:
     assert made.returncode == 0, made.stderr
 
 
-def test_every_picture_is_shown_somewhere() -> None:
+def test_every_picture_is_shown_and_the_moving_one_is_small() -> None:
     pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert all(f"screenshots/{path.name}" in text for path in (ROOT / "screenshots").glob("*-dark.png"))
-
-
-def test_the_moving_picture_is_small_enough_for_a_page_and_begins_without_animations() -> None:
     text = (ROOT / "screenshots" / "tour.svg").read_text(encoding="utf-8")
     assert len(text.encode()) < 300_000
     assert text.count("@keyframes") == text.count("step-end infinite") >= 4

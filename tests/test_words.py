@@ -93,13 +93,15 @@ KEYS = {
 }
 
 
-def test_no_former_name_is_given_again() -> None:
+def test_no_former_name_is_given_again_and_functions_are_verbs() -> None:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        names = [path.stem, *DEFINED.findall(path.read_text(encoding="utf-8"))]
-        words = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names)
+        defined = [path.stem, *DEFINED.findall(path.read_text(encoding="utf-8"))]
+        words = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in defined)
         found += [f"{path.relative_to(PACKAGE)}: {name}" for name in words if FORMER.search(name)]
     assert not found, "\n".join(found)
+    given = [name for path in sorted(PACKAGE.rglob("*.py")) for name in names(path)]
+    assert sorted(given) == sorted(KEYS)
 
 
 # Where a file has none of these, it need not be parsed.
@@ -123,29 +125,13 @@ def names(path: Path) -> Iterator[str]:
             yield f"{file}: {name}"
 
 
-def test_functions_are_verbs_and_values_nouns() -> None:
-    given = [name for path in sorted(PACKAGE.rglob("*.py")) for name in names(path)]
-    assert sorted(given) == sorted(KEYS)
-
-
-def test_docstrings_say_what_it_does() -> None:
+def test_docstrings_and_sentences_are_plain() -> None:
     bare = [
         f"{path.relative_to(PACKAGE)}: {docstring.strip()}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for docstring in BARE_DOCSTRING.findall(path.read_text(encoding="utf-8"))
     ]
     assert not bare, "\n".join(bare)
-
-
-# Patterns of WRITING.md: inverted and archaic English. What is left has a reason in its line ("there is no" is plain).
-ARCHAIC = re.compile(
-    r"(?<![Tt]here )\bis no [a-z]|None where|\bof (?:which|whom)\b|held against|\bnobody\b|\bwant of\b|\bsays? of\b"
-    r'|that is not there|as it comes|\bbeside (?!/)|\b(?:has|have|was|been) told\b|"{3}(?:What|Of|Whether|Where)\b'
-)
-PLAIN = 1  # at most; lower it with each that goes
-
-
-def test_sentences_are_plain() -> None:
     root = PACKAGE.parent
     pages = [*root.glob("*.md"), *(root / "docs").glob("*.md"), *(root / "docs/decisions").glob("0*.md")]
     files = [*PACKAGE.rglob("*.py"), *(page for page in pages if page.name not in {"articles.md", "CHANGELOG.md"})]
@@ -156,3 +142,11 @@ def test_sentences_are_plain() -> None:
         if ARCHAIC.search(line)
     ]
     assert len(found) <= PLAIN, "\n".join(found)
+
+
+# Patterns of WRITING.md: inverted and archaic English. What is left has a reason in its line ("there is no" is plain).
+ARCHAIC = re.compile(
+    r"(?<![Tt]here )\bis no [a-z]|None where|\bof (?:which|whom)\b|held against|\bnobody\b|\bwant of\b|\bsays? of\b"
+    r'|that is not there|as it comes|\bbeside (?!/)|\b(?:has|have|was|been) told\b|"{3}(?:What|Of|Whether|Where)\b'
+)
+PLAIN = 1  # at most; lower it with each that goes

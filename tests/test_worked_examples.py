@@ -39,10 +39,20 @@ def test_a_source(tmp_path: Path) -> None:
     assert set(gpu.absent) == {"processes", *METRICS}
 
 
-def test_a_formula() -> None:
+def test_a_formula_a_preset_and_a_panel() -> None:
     model = PresetLibrary().get("llama-3.1-8b-lora").preset.model
     piece = run("vramtui/estimators/analytic/sampled_logits.py")["sampled_logits"](model, 16)
     assert piece.bytes == 16 * 128_256 * 4
+    path = Path("presets/llama/llama-3.2-1b-lora.toml")
+    preset = parse_preset(BLOCKS[str(path)], path)
+    assert ANALYTIC.estimate(preset.workload, card("RTX4090")).process < card("RTX4090").total_memory
+    panel = run("vramtui/app/watch/hottest.py")["Hottest"]()
+    palette = Palette(
+        palette_variables({"foreground": "#d7deea", "background": "#101418", "primary": "#4f9cf9"}, dark=True)
+    )
+    (line,) = panel.build(View(sample=scenes.usual()), palette, 40, 1)
+    assert "hottest: GPU" in line.text
+    assert (line.cell_length, panel.build(View(), palette, 40, 1)) == (40, [])
 
 
 def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,19 +61,3 @@ def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = PresetLibrary().get("gpt2-124m").preset.workload
     (estimate,) = estimate_rules(workload, card("H100"), "sixteen")
     assert estimate.process == 16 * 124_439_808
-
-
-def test_a_preset() -> None:
-    path = Path("presets/llama/llama-3.2-1b-lora.toml")
-    preset = parse_preset(BLOCKS[str(path)], path)
-    assert ANALYTIC.estimate(preset.workload, card("RTX4090")).process < card("RTX4090").total_memory
-
-
-def test_a_panel() -> None:
-    panel = run("vramtui/app/watch/hottest.py")["Hottest"]()
-    palette = Palette(
-        palette_variables({"foreground": "#d7deea", "background": "#101418", "primary": "#4f9cf9"}, dark=True)
-    )
-    (line,) = panel.build(View(sample=scenes.usual()), palette, 40, 1)
-    assert "hottest: GPU" in line.text
-    assert (line.cell_length, panel.build(View(), palette, 40, 1)) == (40, [])

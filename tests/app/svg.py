@@ -14,9 +14,4 @@ class SvgExtension(SingleFileSnapshotExtension):
     _write_mode = WriteMode.TEXT
 
     def serialize(self, data: object, **_: object) -> str:
-        return normalised(str(data))
-
-
-def normalised(svg: str) -> str:
-    """`svg` as it would be in every other run."""
-    return _RANDOM.sub("terminal-", svg)
+        return _RANDOM.sub("terminal-", str(data))

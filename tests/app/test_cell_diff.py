@@ -90,22 +90,19 @@ def test_styles_are_changed_by_what_differs_and_are_not_all_remembered() -> None
     assert alive() - before < 600
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ("one", "one", ""),
-        ("now 58.1 GiB", "now 58.2 GiB", "\x1b[1;8H2"),  # one move and one character
-        ("12:00:03", "12:01:13", "\x1b[1;5H1:1"),  # changes close together are one run
-        ("a..............b", "x..............y", "\x1b[1;1Hx\x1b[14Cy"),  # a jump within a line is relative
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    ("one", "one", ""),
+    ("now 58.1 GiB", "now 58.2 GiB", "\x1b[1;8H2"),  # one move and one character
+    ("12:00:03", "12:01:13", "\x1b[1;5H1:1"),  # changes close together are one run
+    ("a..............b", "x..............y", "\x1b[1;1Hx\x1b[14Cy"),  # a jump within a line is relative
+])  # fmt: skip
 def test_only_what_changed_is_sent(before: str, after: str, expected: str) -> None:
     frame = Frame()
     assert sent(frame, lines_of(before))
     assert sent(frame, lines_of(after)) == expected
 
 
-def test_pieces_are_cut_at_both_ends_and_at_the_edge() -> None:
+def test_pieces_are_cut_at_both_ends_and_what_a_terminal_would_obey_is_never_sent() -> None:
     """Textual would write the line from its beginning."""
     frame = Frame()
     sent(frame, lines_of("abcdefghij"))
@@ -116,17 +113,11 @@ def test_pieces_are_cut_at_both_ends_and_at_the_edge() -> None:
     assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
     made = known(frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE))
     assert made.render_segments(CONSOLE) == "\x1b[m\x1b[1;79Hab\x1b[2;80H "
-
-
-def test_what_a_terminal_would_obey_is_never_sent() -> None:
     before = sent(Frame(), lines_of("abc"))
     after = sent(Frame(), lines_of("a\x1b[2Jb\x07\x9b31mc\r\n\t\x7f"))
     assert after.count("\x1b") == before.count("\x1b")
     assert not set(after) & set("\x07\x9b\r\n\t\x7f")
     assert "a[2Jb31mc" in after
-
-
-def test_another_size_or_forgetting_sends_everything() -> None:
     frame = Frame()
     sent(frame, lines_of("one"))
     assert "one" in known(frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE)).render_segments(CONSOLE)
@@ -177,7 +168,7 @@ def sent_wide(frame: Frame, update: CompositorUpdate, size: int = LONG) -> str:
     return "" if made is None else made.render_segments(CONSOLE)
 
 
-def test_a_picture_that_moves_is_moved_by_the_terminal() -> None:
+def test_a_picture_that_moves_is_moved_by_the_terminal_and_text_is_written_anew() -> None:
     frame, blocks = Frame(), "▂▄▆█▃▁▃▅" * 6
     sent_wide(frame, row(blocks))
     assert sent_wide(frame, row(blocks[4:] + "▁▂▁▂")) == "\x1b[1;7H\x1b[4P\x1b[51G\x1b[4@\x1b[1;51H▁▂▁▂"
@@ -189,6 +180,11 @@ def test_a_picture_that_moves_is_moved_by_the_terminal() -> None:
     followed = pyte.Screen(LONG, 1)
     pyte.Stream(followed).feed(NO_WRAP + sent_wide(Frame(), row(blocks)) + sent_wide(frame, pieces))
     assert followed.display[0].startswith(f"GPU %│{after}│")
+    words, others = [(letter, "blue") for letter in "abcdefghij" * 8], [(letter, "blue") for letter in "bcdefghija" * 8]
+    assert find_move(words, others, 1) is None
+    line = picture_line(2, 60)
+    assert find_move(line, line, 1) is None
+    assert find_move(line, [*line[:50], *[("▟", "blue")] * 8, *line[58:]], 1) is None
 
 
 pictures = st.lists(
@@ -203,9 +199,7 @@ BEHIND = ("│ beside", "│漢字漢字", "漢│", "")
 
 @given(st.text(alphabet="▁▂▃▄▅ a", min_size=50, max_size=50), pictures, st.sampled_from(BEHIND))
 @examples(60)
-def test_a_moved_picture_is_what_a_redraw_shows(
-    picture: str, moves: list[tuple[int, str, int, str]], behind: str
-) -> None:
+def test_a_moved_picture_is_redrawn(picture: str, moves: list[tuple[int, str, int, str]], behind: str) -> None:
     """However far, whatever is new in it and whatever stands behind."""
     frame, followed, fresh = Frame(), pyte.Screen(LONG, 1), pyte.Screen(LONG, 1)
     stream = pyte.Stream(followed)
@@ -292,14 +286,6 @@ def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None
     assert known(find_move(whole[:100], whole[by:], usual)).by == by
 
 
-def test_text_and_a_few_cells_are_written_anew() -> None:
-    words, others = [(letter, "blue") for letter in "abcdefghij" * 8], [(letter, "blue") for letter in "bcdefghija" * 8]
-    assert find_move(words, others, 1) is None
-    line = picture_line(2, 60)
-    assert find_move(line, line, 1) is None
-    assert find_move(line, [*line[:50], *[("▟", "blue")] * 8, *line[58:]], 1) is None
-
-
 def test_a_line_is_cut_as_ever_and_keeps_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Strip([Segment("0123456789")])
     assert kept.crop(2, 5) is kept.crop(2, 5)
@@ -331,9 +317,7 @@ def test_a_key_and_the_end_wake_who_waits_without_a_limit(monkeypatch: pytest.Mo
     assert not ending.is_set()
 
 
-async def test_what_a_closed_window_drew_and_what_is_remembered_of_it_is_let_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_a_closed_window_drew_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual_private, "PATIENCE", 3600.0)  # here it is done by hand
     async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
         for key in ("p", "question_mark", "i", "exclamation_mark"):
@@ -413,16 +397,13 @@ async def test_keys_behind_one_that_closes_an_input_and_pasted_text_go_to_what_i
         assert app.focused.value == "anna!"
 
 
-@pytest.mark.parametrize(
-    ("read", "keys"),
-    [
-        ("\x1bpq", ["escape", "p", "q"]),
-        ("\x1b/user:a", ["escape", "slash", "u", "s", "e", "r", "colon", "a"]),
-        ("\x1b[A\x1bx", ["up", "escape", "x"]),
-        ("\x1b1M", ["escape", "1", "M"]),  # Textual takes Esc and a digit for a letter of a Mac's Option key
-        ("\x1b[112;3u", ["alt+p"]),  # a terminal that tells Alt and Esc apart
-    ],
-)
+@pytest.mark.parametrize(("read", "keys"), [
+    ("\x1bpq", ["escape", "p", "q"]),
+    ("\x1b/user:a", ["escape", "slash", "u", "s", "e", "r", "colon", "a"]),
+    ("\x1b[A\x1bx", ["up", "escape", "x"]),
+    ("\x1b1M", ["escape", "1", "M"]),  # Textual takes Esc and a digit for a letter of a Mac's Option key
+    ("\x1b[112;3u", ["alt+p"]),  # a terminal that tells Alt and Esc apart
+])  # fmt: skip
 def test_escape_and_a_key_in_one_read_are_two_keys(read: str, keys: list[str]) -> None:
     parser = TerminalParser()
     made = [*parser.feed(read), *parser.feed("")]
@@ -441,7 +422,7 @@ def busy_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("busy_host")
-async def test_a_delayed_call_comes_where_a_timer_of_textuals_does_not() -> None:
+async def test_delayed_calls_and_what_comes_often_are_in_time_on_a_busy_host() -> None:
     app: App[None] = App()
     called: list[str] = []
     async with app.run_test():
@@ -449,6 +430,14 @@ async def test_a_delayed_call_comes_where_a_timer_of_textuals_does_not() -> None
         call_after(app, 0.001, lambda: called.append("call"))
         await asyncio.sleep(0.2)
     assert called == ["call"]
+    app = App()
+    drawn: list[float] = []
+    async with app.run_test():
+        redraw = RedrawThrottle(app, lambda: drawn.append(time.monotonic()), time.monotonic)
+        redraw.is_drawn()
+        redraw.soon()
+        await asyncio.sleep(LEAST_BETWEEN_DRAWINGS + 0.2)
+    assert len(drawn) == 1
 
 
 @pytest.mark.usefixtures("busy_host")
@@ -460,18 +449,6 @@ async def test_a_long_way_through_a_recording_is_gone_on_a_busy_host(monkeypatch
         while not replay_of(player).feed.is_there and time.monotonic() < over:
             await pilot.pause(0.002)
         assert replay_of(player).feed.is_there
-
-
-@pytest.mark.usefixtures("busy_host")
-async def test_what_comes_often_is_drawn_on_a_busy_host() -> None:
-    app: App[None] = App()
-    drawn: list[float] = []
-    async with app.run_test():
-        redraw = RedrawThrottle(app, lambda: drawn.append(time.monotonic()), time.monotonic)
-        redraw.is_drawn()
-        redraw.soon()
-        await asyncio.sleep(LEAST_BETWEEN_DRAWINGS + 0.2)
-    assert len(drawn) == 1
 
 
 def test_nothing_else_waits_for_a_timer_that_may_not_come() -> None:
@@ -487,9 +464,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:
     return waits[0]
 
 
-def test_less_is_drawn_without_the_focus_and_least_where_it_is_detached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_less_is_drawn_without_the_focus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket = tmp_path / "default"
     socket.touch()
     monkeypatch.setenv("TMUX", f"{socket},4213,0")

@@ -58,6 +58,14 @@ async def test_only_what_is_seen_is_estimated() -> None:
         assert estimator.asked == kept
 
 
+async def test_the_filter_shows_totals_of_what_is_left() -> None:
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        await pilot.press("p", *"preset-05")
+        shown = await lines_with_totals(app, pilot)
+        assert len(shown) == 10
+        assert all("GiB" in line for line in shown)
+
+
 async def test_whether_each_fits_stands_beside_it() -> None:
     """For the one kind of card in a word; for several by a sign before each name, which a line below explains."""
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
@@ -76,14 +84,6 @@ async def test_whether_each_fits_stands_beside_it() -> None:
         assert "✓ B200" in shown[0]
         assert "✗ RTX 3070" in shown[10]
         assert "✓ fits · ! tight · ✗ does not fit" in screen_text(app)
-
-
-async def test_the_filter_shows_totals_of_what_is_left() -> None:
-    async with dashboard(climbing(), presets=presets()) as (app, pilot):
-        await pilot.press("p", *"preset-05")
-        shown = await lines_with_totals(app, pilot)
-        assert len(shown) == 10
-        assert all("GiB" in line for line in shown)
 
 
 async def test_what_was_chosen_lately_comes_first() -> None:
@@ -106,9 +106,7 @@ OLLAMA = "/usr/local/bin/ollama runner --model /srv/models/blobs/sha256-667b0c -
     ("command", "held", "first"),
     [(OLLAMA, 6.7, "llama-3.1-8b-llama-server"), ("vllm serve Qwen/Qwen2.5-7B-Instruct", 60, "serve")],
 )
-async def test_a_preset_for_a_process_is_found_by_its_engine_and_its_memory(
-    command: str, held: float, first: str
-) -> None:
+async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float, first: str) -> None:
     sample = scenes.sample(scenes.gpu(0, scenes.process(7, int(held * GIB), command)))
     async with dashboard([sample], presets=PresetLibrary(), estimator=ANALYTIC) as driver:
         await driver[1].press("m")

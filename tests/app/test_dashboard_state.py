@@ -37,14 +37,11 @@ def pids(view: View) -> list[int]:
     return [row.process.pid for row in view.rows if row.process]
 
 
-def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
+def test_a_matched_process_is_set_beside_its_preset_and_what_is_tried_out() -> None:
     view = state_with(*climbing()).view()
     assert (known(view.chosen).id, known(view.chosen).predicted) == (key(4213), PREDICTED)
     assert (view.panel.preset.key, known(view.panel.comparison).peak) == ("llama-3.1-8b-lora", 58 * GIB)
     assert (known(view.series).predicted, view.panel.room) == (PREDICTED, 80 * GIB - (600 << 20) - 1 * GIB)
-
-
-def test_what_is_tried_out_stands_beside_the_prediction() -> None:
     state = state_with()
     before = state.view()
     state.step(("batch_size",), 1)
@@ -127,12 +124,6 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     assert (known(live.chosen).now, known(live.chosen).peak) == (40 * GIB, 50 * GIB)
 
 
-def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
-    state = state_with(scenes.usual(0), scenes.troubled(30))
-    lost = state.view().bars[0]
-    assert (lost.gpu.state, lost.age, known(lost.last).memory.used) == ("lost", 30, 59 * GIB)
-
-
 def test_the_largest_come_first_until_a_person_sorts_and_sorting_twice_turns_the_order_round() -> None:
     rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(3)]
     state = state_with(scenes.sample(scenes.gpu(0, *rows), scenes.gpu(1, scenes.process(7, 9 * GIB, "python y.py"))))
@@ -149,7 +140,7 @@ def test_the_largest_come_first_until_a_person_sorts_and_sorting_twice_turns_the
     assert (state.sort, state.reverse) == ("gpu", False)
 
 
-def test_before_the_first_sample_there_is_a_view_and_no_snapshot() -> None:
+def test_before_the_first_sample_there_is_a_view_and_a_lost_gpu_keeps_its_last_figures() -> None:
     state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
     assert state.view().rows == ()
     assert state.snapshot() is None
@@ -164,6 +155,9 @@ def test_before_the_first_sample_there_is_a_view_and_no_snapshot() -> None:
     taken = known(state.snapshot())
     first = taken.holdings[0]
     assert (first.preset, known(first.estimate).process) == ("llama-3.1-8b-lora", PREDICTED)
+    state = state_with(scenes.usual(0), scenes.troubled(30))
+    lost = state.view().bars[0]
+    assert (lost.gpu.state, lost.age, known(lost.last).memory.used) == ("lost", 30, 59 * GIB)
 
 
 def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> None:
@@ -217,7 +211,7 @@ def two_jobs(at: float = 0.0) -> object:
     )
 
 
-def test_the_cursor_is_on_the_first_row_until_one_is_chosen_and_the_panel_goes_with_it() -> None:
+def test_the_cursor_is_on_the_first_row_and_stays_with_a_preset_that_was_asked_for() -> None:
     columns: tuple[SortColumn, ...] = ("pid", "now", "user", "command", "pid")
     for is_chosen in (False, True):
         state = state_with(two_jobs())
@@ -229,9 +223,6 @@ def test_the_cursor_is_on_the_first_row_until_one_is_chosen_and_the_panel_goes_w
             assert view.chosen is view.rows[view.chosen_at]
             assert view.chosen.id == key(4213) if is_chosen else view.chosen_at == 0
             assert (None if view.panel is None else view.panel.preset.key) == view.chosen.preset
-
-
-def test_a_preset_that_was_asked_for_and_the_cursor_after_esc_stay() -> None:
     state = state_with()
     state.panel_key = "qwen2.5-7b-serve"
     for at in range(3):

@@ -30,7 +30,7 @@ from vramtui.core.observation.readings import Absence, Memory, PcieTraffic
 from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 
 
-def test_bytes_that_are_nobodys_say_why() -> None:
+def test_bytes_that_are_nobodys_say_why_and_shared_memory_is_named() -> None:
     for unattributed, host, words in (
         (3 * GIB, scenes.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
         (3 * GIB, msgspec.structs.replace(scenes.HOST, private_pids=True), "3.0 GiB: processes outside this container"),
@@ -46,15 +46,9 @@ def test_bytes_that_are_nobodys_say_why() -> None:
     assert nobodys_facts(scenes.gpu(0), scenes.HOST) == []
     unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
     assert nobodys_facts(unknown, scenes.HOST) == []
-
-
-def test_shared_memory_is_named_as_such() -> None:
     shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
     facts = dict(gpu_facts(shared))
     assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")
-
-
-def test_folding_breaks_at_spaces_and_through_words_that_are_too_long() -> None:
     assert folded("python train.py --config", 15) == ["python train.py", "--config"]
     assert folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]
 

@@ -122,14 +122,11 @@ async def test_closing_ends_what_runs_and_a_job_without_an_answer_is_one_sentenc
     assert len(runner.asked) == 2
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "sentence"),
-    [
-        ("#cards", "RTX4091", "no card called 'RTX4091' is known"),
-        ("#cards", " , ", "a command and a card are needed"),
-        ("#command", "python 'train.py", "No closing quotation"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "sentence"), [
+    ("#cards", "RTX4091", "no card called 'RTX4091' is known"),
+    ("#cards", " , ", "a command and a card are needed"),
+    ("#command", "python 'train.py", "No closing quotation"),
+])  # fmt: skip
 async def test_wrong_input_is_said_and_nothing_runs(field: str, value: str, sentence: str) -> None:
     runner = HandRunner()
     async with dashboard(climbing(), card_runner=runner) as driver:
@@ -150,9 +147,7 @@ async def test_where_nothing_can_be_run_that_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_the_child_runs_in_the_jobs_folder_and_ends_with_the_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_child_ends_with_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a job that uses no CUDA: its figures need PyTorch's CUDA build."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     script = tmp_path / "train.py"

@@ -68,9 +68,7 @@ async def test_form_and_text_are_two_sides_of_one_draft(tmp_path: Path) -> None:
         assert _key(screen.form) == "run"
 
 
-async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_quick_estimate_gives_way_to_the_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes against the saved text are always between two estimates of one method."""
     refiner = Refiner(lambda: DEFAULT, settled=0.0)
     preset = preset_at(tmp_path / "presets" / "tiny.toml")
@@ -127,26 +125,6 @@ async def test_typing(tmp_path: Path) -> None:
         await press(app, pilot, "f6", "home", "up", "q", "3")
         assert app.screen is screen
         assert screen.draft.text.startswith("q3# Started")
-
-
-async def test_steps_lists_and_yes_or_no(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        screen.form.go_to("run.batch_size")
-        await pilot.press("right", "right", "left")
-        assert "batch_size = 5 " in screen.draft.text
-        screen.form.go_to("run.precision")
-        await press(app, pilot, "enter")
-        assert on_top(app, Pick)
-        assert "bf16 weights and gradients; the optimizer keeps fp32 copies" in screen_text(app)
-        await press(app, pilot, "down", "enter")
-        assert 'precision = "fp16-mixed"' in screen.draft.text
-        await pilot.press("t")
-        assert 'precision = "tf32"' in screen.draft.text
-        screen.form.go_to("model.qk_norm")
-        await pilot.press("space")
-        assert "qk_norm = true" in screen.draft.text
-        await pilot.press("delete")
-        assert "qk_norm" not in screen.draft.text
 
 
 async def test_tables(tmp_path: Path) -> None:
@@ -242,9 +220,7 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         assert "Undo" in shown
 
 
-async def test_a_shipped_preset_opens_without_a_change_and_hostile_text_never_reaches_the_terminal(
-    tmp_path: Path,
-) -> None:
+async def test_shipped_presets_open_unchanged_and_hostile_text_is_harmless(tmp_path: Path) -> None:
     """The rest of them go through the same draft in tests/presets."""
     found = PresetLibrary(tmp_path / "none").get("llama-3.1-8b-lora")
     async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
@@ -263,7 +239,7 @@ async def test_a_shipped_preset_opens_without_a_change_and_hostile_text_never_re
         assert screen.draft.problems
 
 
-async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
+async def test_values_are_stepped_chosen_and_clicked(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await press(app, pilot, "home")
         await pilot.click("#form", offset=(10, 2))
@@ -271,6 +247,22 @@ async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
         await pilot.click("#form", offset=(10, 2))
         await press(app, pilot, "x", "enter")
         assert 'name = "Tinyx"' in screen.draft.text
+        screen.form.go_to("run.batch_size")
+        await pilot.press("right", "right", "left")
+        assert "batch_size = 5 " in screen.draft.text
+        screen.form.go_to("run.precision")
+        await press(app, pilot, "enter")
+        assert on_top(app, Pick)
+        assert "bf16 weights and gradients; the optimizer keeps fp32 copies" in screen_text(app)
+        await press(app, pilot, "down", "enter")
+        assert 'precision = "fp16-mixed"' in screen.draft.text
+        await pilot.press("t")
+        assert 'precision = "tf32"' in screen.draft.text
+        screen.form.go_to("model.qk_norm")
+        await pilot.press("space")
+        assert "qk_norm = true" in screen.draft.text
+        await pilot.press("delete")
+        assert "qk_norm" not in screen.draft.text
 
 
 async def test_it_opens_with_what_was_stepped_and_goes_back_to_the_screen_it_came_from(tmp_path: Path) -> None:
@@ -354,9 +346,7 @@ async def test_a_field_is_found_by_its_name_and_a_path_may_begin_with_the_key_th
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
-async def test_what_the_process_holds_is_beside_the_prediction_while_one_types(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_what_the_process_holds_is_beside_the_prediction(tmp_path: Path, size: tuple[int, int]) -> None:
     async with editor(tmp_path, size) as (app, pilot, screen):
         await press(app, pilot, "8")
         if size[0] > 80:

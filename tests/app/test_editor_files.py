@@ -101,9 +101,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         assert own.read_text() == EIGHT
 
 
-async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_save_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await _change((app, pilot, screen))
 
@@ -258,9 +256,7 @@ async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest
         assert "again" in said(edited[0])
 
 
-async def test_of_a_bundled_preset_a_copy_is_edited_that_stays_only_where_it_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_copy_of_a_bundled_preset_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     _editor_that(monkeypatch, tmp_path, "true")
     async with editor(tmp_path, found=found) as edited:
@@ -276,9 +272,7 @@ async def test_of_a_bundled_preset_a_copy_is_edited_that_stays_only_where_it_dif
         assert "overrides the bundled one" in said(edited[0])
 
 
-async def test_errors_of_the_own_editor_and_of_its_text_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_errors_of_the_own_editor_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)

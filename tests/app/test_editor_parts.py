@@ -10,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.app import scenes
 from tests.app.driver import settle
 from tests.app.editor_samples import editor, preset_at
+from tests.examples import SMALL_MODEL
 from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.core.base.units import GIB
 from vramtui.core.schema.preset import PresetFile
@@ -18,15 +19,7 @@ from vramtui.presets.toml_text import same_ends
 
 SCHEMA = "vramtui.core.schema"
 SETTINGS = "vramtui.core.schema.settings"
-PRESET = """\
-name = "Tiny"
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 128
-"""
+PRESET = 'name = "Tiny"\n' + SMALL_MODEL.replace("100", "128")
 
 
 def _field(kind: Kind, value: str | None = None, **more: object) -> FormField:
@@ -50,28 +43,13 @@ def test_a_step_goes_its_way_and_keeps_to_the_limits(value: int, direction: int)
     assert (after - value) * direction >= 0
 
 
-def test_other_kinds_step_too() -> None:
-    assert stepped(_field("bool", "true"), 1) == "false"
-    assert stepped(_field("choice", "a", choices=("a", "b")), -1) == "b"
-    assert stepped(_field("choice", "x", choices=("a", "b")), -1) == "b"
-    assert stepped(_field("float", "0.9", minimum=0, maximum=1), 1) == "0.95"
-    assert stepped(_field("float", "1.0", minimum=0, maximum=1), 1) is None
-    assert stepped(_field("float", "0.05", minimum=0, minimum_excluded=True), -1) is None
-    assert stepped(_field("int", None, minimum=1), 1) == "1"
-    assert stepped(_field("int", "four"), 1) is None
-    assert stepped(_field("text", "x"), 1) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("[run.lora]  # x", [("table", "[run.lora]"), ("comment", "# x")]),
-        ('name = "a # b" # c', [("key", "name"), ("string", '"a # b"'), ("comment", "# c")]),
-        ("a.b = 1_000", [("key", "a.b"), ("number", "1_000")]),
-        ("x = [true, 1.5e3, 'y']", [("key", "x"), ("word", "true"), ("number", "1.5e3"), ("string", "'y'")]),
-        ("rank = 16x", [("key", "rank"), ("number", "16x")]),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("[run.lora]  # x", [("table", "[run.lora]"), ("comment", "# x")]),
+    ('name = "a # b" # c', [("key", "name"), ("string", '"a # b"'), ("comment", "# c")]),
+    ("a.b = 1_000", [("key", "a.b"), ("number", "1_000")]),
+    ("x = [true, 1.5e3, 'y']", [("key", "x"), ("word", "true"), ("number", "1.5e3"), ("string", "'y'")]),
+    ("rank = 16x", [("key", "rank"), ("number", "16x")]),
+])  # fmt: skip
 def test_words_of_a_line(line: str, expected: list[tuple[str, str]]) -> None:
     assert [(sort, line[start:stop]) for start, stop, sort in token_spans(line)] == expected
 
@@ -103,13 +81,6 @@ def _choices_of_the_schema() -> dict[str, set[str]]:
     return known
 
 
-def test_every_choice_that_a_preset_has_is_explained() -> None:
-    choices = _choices_of_the_schema()
-    assert {"precision", "optimizer", "quantization", "strategy"} <= set(choices)
-    unexplained = {name: values - set(choice_words().get(name, {})) for name, values in choices.items()}
-    assert {name: values for name, values in unexplained.items() if values} == {}
-
-
 def _keys(outline: Outline) -> list[str]:
     return [key_of_entry(entry) for entry in outline.entries()]
 
@@ -118,7 +89,7 @@ def _group(outline: Outline, key: str) -> FormGroup:
     return next(entry for entry in outline.entries() if isinstance(entry, FormGroup) and entry.key == key)
 
 
-def test_keys_that_are_not_set_are_folded_until_asked_for() -> None:
+def test_keys_that_are_not_set_are_folded_and_the_form_opens_at_the_first_error() -> None:
     text = PRESET + "[run]\nkind = 'train'\n"
     outline = Outline()
     outline.take(form_of(text), anew=True)
@@ -137,9 +108,6 @@ def test_keys_that_are_not_set_are_folded_until_asked_for() -> None:
     outline.open(_group(outline, "parallel"), wanted=True)
     assert "parallel.sequence_parallel" in _keys(outline)
     assert (outline.key_at_line(4), outline.key_at_line(99)) == ("model.hidden_size", "run.kind")
-
-
-def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_size() -> None:
     training = PRESET + "[run]\nkind = 'train'\n"
     assert first_key(form_of(training)) == "run.batch_size"
     for text, key in (
@@ -147,6 +115,19 @@ def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_
         (training + "precision = 'bf61'\n", "run.precision"),
     ):
         assert first_key(form_of(text), Draft(text, "n").problems) == key
+    assert stepped(_field("bool", "true"), 1) == "false"
+    assert stepped(_field("choice", "a", choices=("a", "b")), -1) == "b"
+    assert stepped(_field("choice", "x", choices=("a", "b")), -1) == "b"
+    assert stepped(_field("float", "0.9", minimum=0, maximum=1), 1) == "0.95"
+    assert stepped(_field("float", "1.0", minimum=0, maximum=1), 1) is None
+    assert stepped(_field("float", "0.05", minimum=0, minimum_excluded=True), -1) is None
+    assert stepped(_field("int", None, minimum=1), 1) == "1"
+    assert stepped(_field("int", "four"), 1) is None
+    assert stepped(_field("text", "x"), 1) is None
+    choices = _choices_of_the_schema()
+    assert {"precision", "optimizer", "quantization", "strategy"} <= set(choices)
+    unexplained = {name: values - set(choice_words().get(name, {})) for name, values in choices.items()}
+    assert {name: values for name, values in unexplained.items() if values} == {}
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ async def test_frames_are_whole_and_the_last_line_says_how_to_get_help(size: tup
             assert text.count("╭") == text.count("╮") == text.count("╰") == text.count("╯"), place
 
 
-async def test_exactly_one_panel_has_the_keys() -> None:
+async def test_exactly_one_panel_has_the_keys_and_a_theme_changes_colours_only() -> None:
     async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
@@ -45,6 +45,12 @@ async def test_exactly_one_panel_has_the_keys() -> None:
             for _ in range(4):
                 await driver[1].press("tab")
                 assert driver[0].screen.focused is not None, place
+        for place in SCREENS:
+            before = await go(driver, place)
+            for theme in THEMES:
+                driver[0].theme = theme.name
+                await settle(*driver)
+                assert screen_text(driver[0]) == before, (place, theme.name)
 
 
 @every_size
@@ -67,16 +73,6 @@ async def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
             assert all(colour.is_default for colour in colours), place
 
 
-async def test_a_theme_changes_colours_only() -> None:
-    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
-        for place in SCREENS:
-            before = await go(driver, place)
-            for theme in THEMES:
-                driver[0].theme = theme.name
-                await settle(*driver)
-                assert screen_text(driver[0]) == before, (place, theme.name)
-
-
 @every_size
 async def test_before_anything_is_known_it_says_what_to_do(size: tuple[int, int]) -> None:
     async with dashboard((), size) as driver:
@@ -86,7 +82,7 @@ async def test_before_anything_is_known_it_says_what_to_do(size: tuple[int, int]
 
 
 @pytest.mark.usefixtures("painted")
-async def test_a_place_survives_every_size() -> None:
+async def test_a_place_survives_every_size_and_every_other_place() -> None:
     async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
@@ -94,11 +90,6 @@ async def test_a_place_survives_every_size() -> None:
                 await driver[1].resize_terminal(*size)
                 await settle(*driver)
                 assert len(screen_text(driver[0]).splitlines()) == size[1], place
-
-
-@pytest.mark.usefixtures("painted")
-async def test_from_every_place_to_every_other() -> None:
-    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for number, place in enumerate(SCREENS):
             before = await go(driver, place)
             for other in SCREENS[number + 1 :]:

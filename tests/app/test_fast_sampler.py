@@ -105,7 +105,7 @@ async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pyte
         assert {key.pid for key in sampler.aimed_at} == {4001, 4005, 4004}  # the last row is chosen
 
 
-def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
+def test_the_thread_sleeps_until_it_is_aimed_and_fewer_samples_get_fewer_looks() -> None:
     source = Close()
     source.held = {"GPU-0": {4213: 5}}
     sampler = FastSampler(source, interval=0.001)
@@ -118,6 +118,12 @@ def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
     assert not sampler.is_alive()
     assert {(look.key, look.used) for look in sampler.pop_until(float("inf"))} == {(TRAINER, 5)}
     assert sampler.pop_until(float("inf")) == []
+    assert [fast_interval(interval) for interval in (0.2, 1, 5, 10, 60)] == [0.1, 0.1, 0.5, 1, 1]
+    assert reported_facts(None) == reported_facts(Ledger(process=GIB)) == []
+    assert reported_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
+        ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),
+        ("reserved peak", "2.00 GiB, exact: reported by PyTorch (probe)"),
+    ]
 
 
 def test_where_nothing_moves_it_looks_twice_a_second_and_a_slow_driver_is_given_a_rest() -> None:
@@ -148,25 +154,13 @@ def test_where_nothing_moves_it_looks_twice_a_second_and_a_slow_driver_is_given_
     assert not sampler.step()
 
 
-@pytest.mark.parametrize(
-    ("peak", "fast_since", "words"),
-    [
-        (None, None, "not known"),
-        (Peak(bytes=GIB, at=0, interval=1.0), None, "1.00 GiB at 00:00:00, sampled every 1 s: short spikes"),
-        (Peak(bytes=GIB, at=0), None, "1.00 GiB at 00:00:00, sampled: short spikes may be higher"),
-        (Peak(bytes=GIB, at=0, interval=1.0), 60.0, "sampled every 0.1 s since 00:01:00: short spikes"),
-        (Peak(bytes=GIB, at=0, how="accounting"), 60.0, "1.00 GiB, exact: the driver's accounting"),
-        (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: reported by PyTorch (probe)"),
-    ],
-)
+@pytest.mark.parametrize(("peak", "fast_since", "words"), [
+    (None, None, "not known"),
+    (Peak(bytes=GIB, at=0, interval=1.0), None, "1.00 GiB at 00:00:00, sampled every 1 s: short spikes"),
+    (Peak(bytes=GIB, at=0), None, "1.00 GiB at 00:00:00, sampled: short spikes may be higher"),
+    (Peak(bytes=GIB, at=0, interval=1.0), 60.0, "sampled every 0.1 s since 00:01:00: short spikes"),
+    (Peak(bytes=GIB, at=0, how="accounting"), 60.0, "1.00 GiB, exact: the driver's accounting"),
+    (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: reported by PyTorch (probe)"),
+])  # fmt: skip
 def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, fast_since: float | None, words: str) -> None:
     assert words in peak_words(peak, fast_since, None if fast_since is None else 0.1)
-
-
-def test_fewer_samples_get_fewer_looks_and_a_jobs_own_totals_are_exact() -> None:
-    assert [fast_interval(interval) for interval in (0.2, 1, 5, 10, 60)] == [0.1, 0.1, 0.5, 1, 1]
-    assert reported_facts(None) == reported_facts(Ledger(process=GIB)) == []
-    assert reported_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
-        ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),
-        ("reserved peak", "2.00 GiB, exact: reported by PyTorch (probe)"),
-    ]

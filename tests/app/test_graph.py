@@ -49,26 +49,31 @@ def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
     )
 
 
-def test_a_bucket_holds_the_largest_value_that_held_within_it() -> None:
+def test_a_bucket_holds_the_largest_value_and_any_memory_is_seen() -> None:
     assert buckets(series([(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)], 0.0, 40.0), 4) == [5, 50, 7, 9]
     assert buckets(series([(25.0, 5)], 0.0, 40.0), 4) == [None, None, 5, 5]
     # Half a second later the same stretches of time lie in the same buckets.
     points = [(float(at), at % 7) for at in range(0, 120, 3)]
     assert buckets(series(points, 0.1, 120.1), 30) == buckets(series(points, 0.9, 120.9), 30)
-
-
-def test_short_stretches_move_together_and_what_is_new_is_seen_at_once() -> None:
-    """Each move costs some bytes a line, which one a second would be most of what a quiet screen sends over ssh."""
+    # Each move costs some bytes a line, which one a second would be most of what a quiet screen sends over ssh.
     points = [(float(at), 10 + at) for at in range(200)]
     seen = [buckets(series(points[: at + 1], at - 120.0, float(at)), 180) for at in range(130, 190)]
     assert [picture[-1] for picture in seen] == [points[at][1] for at in range(130, 190)]
     moved = sum(one[:90] != other[:90] for one, other in pairwise(seen))
     assert 0 < moved <= 60 / MOVES_EVERY + 1
-
-
-def test_braille_is_filled_from_below_and_any_memory_at_all_is_seen() -> None:
     assert braille_rows([0, 1, 2, 3, 4, 8], 2) == ["  ⢸", "⢀⣴⣿"]
     assert levels([1, None, 0, 100, 1000], 100, 2) == [1, 0, 0, 8, 8]
+    ends = tops((8, 3), 16, 16, 2)
+    assert ends == (8, 11, 16)
+    top, bottom = column(ends, 2)
+    assert (bottom.text, bottom.layer, bottom.behind) == ("█", 0, None)
+    assert (top.text, top.layer, top.behind) == ("▃", 1, 2)
+    top, bottom = column(tops((), 6, 16, 2), 2)
+    assert (top.text, top.layer) == (" ", None)
+    assert (bottom.text, bottom.layer, bottom.behind) == ("▆", 0, None)
+    assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
+    ends = (16, 18, 40)
+    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
 
 
 amounts = st.integers(0, 2**40)
@@ -197,20 +202,6 @@ async def test_without_its_preset_the_jobs_own_figures_are_shown() -> None:
         app.session.jobs = lambda: told
         await settle(app, pilot)
         assert f"pid {pid} reports at its peak" in screen_text(app)
-
-
-def test_a_cell_has_both_of_its_layers_and_any_memory_is_seen() -> None:
-    ends = tops((8, 3), 16, 16, 2)
-    assert ends == (8, 11, 16)
-    top, bottom = column(ends, 2)
-    assert (bottom.text, bottom.layer, bottom.behind) == ("█", 0, None)
-    assert (top.text, top.layer, top.behind) == ("▃", 1, 2)
-    top, bottom = column(tops((), 6, 16, 2), 2)
-    assert (top.text, top.layer) == (" ", None)
-    assert (bottom.text, bottom.layer, bottom.behind) == ("▆", 0, None)
-    assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
-    ends = (16, 18, 40)
-    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
 
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))

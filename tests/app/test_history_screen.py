@@ -201,22 +201,6 @@ async def test_filter() -> None:
         assert isinstance(driver[0].screen, Watch)
 
 
-async def test_one_run_opened() -> None:
-    async with history(shelf()) as driver:
-        chosen = past(driver).runs[1]
-        await press(driver, "down", "enter")
-        assert isinstance(driver[0].screen, RunWindow)
-        text = screen_text(driver[0])
-        for words in (f"Run {chosen.id} · {chosen.run.preset}", "hidden_size", "predicted"):
-            assert words in text
-        scroll = driver[0].screen.query_one("#all")
-        for keys, moved in ((("down", "j"), 2), (("up",), 1), (("k",), 0), (("pagedown",), 9), (("pageup",), 0)):
-            await press(driver, *keys)
-            assert (scroll.scroll_offset.y > 0) == (moved > 0)
-        await press(driver, "escape")
-        assert isinstance(driver[0].screen, HistoryScreen)
-
-
 async def test_a_run_without_preset_or_graph() -> None:
     bare = demo()[1]
     run = msgspec.structs.replace(
@@ -288,6 +272,22 @@ async def test_a_run_that_goes_on_is_not_deleted() -> None:
         app.parts.history.read()
         await until(driver, lambda: len(past(driver).runs) == 16)
         assert runs.read == 2
+
+
+async def test_one_run_opened() -> None:
+    async with history(shelf()) as driver:
+        chosen = past(driver).runs[1]
+        await press(driver, "down", "enter")
+        assert isinstance(driver[0].screen, RunWindow)
+        text = screen_text(driver[0])
+        for words in (f"Run {chosen.id} · {chosen.run.preset}", "hidden_size", "predicted"):
+            assert words in text
+        scroll = driver[0].screen.query_one("#all")
+        for keys, moved in ((("down", "j"), 2), (("up",), 1), (("k",), 0), (("pagedown",), 9), (("pageup",), 0)):
+            await press(driver, *keys)
+            assert (scroll.scroll_offset.y > 0) == (moved > 0)
+        await press(driver, "escape")
+        assert isinstance(driver[0].screen, HistoryScreen)
 
 
 async def test_the_key_bar_names_the_screens_own_keys() -> None:

@@ -151,9 +151,7 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
         assert text.index("the second") < text.index("the first")
 
 
-async def test_a_notice_may_run_out_while_it_is_looked_for_and_is_said_on_every_screen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_notice_is_said_on_every_screen_and_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard(climbing(), notifications=True) as (app, pilot):
         await said((app, pilot), "still there")
         await press(app, pilot, "4")

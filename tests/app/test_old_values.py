@@ -139,16 +139,13 @@ async def test_a_paused_screen_stays_and_a_reading_that_cannot_be_used_ends_noth
         assert "a reading cannot be used" not in screen_text(app)
 
 
-@pytest.mark.parametrize(
-    ("reason", "width", "shown"),
-    [
-        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 120, "the GPU is lost: it fell off the bus"),
-        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 200, "nvmlDeviceGetMemoryInfo: the GPU"),
-        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 80, "the GPU is lost"),
-        ("no answer for 12 s (in nvmlDeviceGetComputeRunningProcesses_v3)", 80, "no answer for 12 s"),
-        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 60, "the GPU is lost: it fell off the bus"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "width", "shown"), [
+    ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 120, "the GPU is lost: it fell off the bus"),
+    ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 200, "nvmlDeviceGetMemoryInfo: the GPU"),
+    ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 80, "the GPU is lost"),
+    ("no answer for 12 s (in nvmlDeviceGetComputeRunningProcesses_v3)", 80, "no answer for 12 s"),
+    ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 60, "the GPU is lost: it fell off the bus"),
+])  # fmt: skip
 def test_a_reason_is_cut_by_what_matters_least(reason: str, width: int, shown: str) -> None:
     usual = scenes.usual()
     name = "NVIDIA H200 NVL"

@@ -266,35 +266,6 @@ CURSOR_KEYS: list[tuple[list[str], tuple[int, int]]] = [
 ]  # fmt: skip
 
 
-async def test_keys_and_the_mouse() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        app, pilot = driver
-        await press(driver, "2")
-        assert isinstance(app.focused, Heatmap)
-        text = screen_text(app)
-        assert "●4" in text
-        assert "┃" in text
-        await pilot.click("#map", offset=(20, 6))
-        assert (await planned(driver)).cursor == (2, 4)
-        for keys, cell in CURSOR_KEYS:
-            assert at(await press(driver, "home")) == (4, 4096)
-            assert at(await press(driver, *keys)) == cell, keys
-        await press(driver, "up", "up", "up", "enter")
-        assert "batch 4 · seq 1,536 is not possible" in screen_text(app)
-        assert run_of(driver).sequence_length == 4096
-        await press(driver, *["down"] * 24, "f")
-        assert "Nothing in this row fits." in screen_text(app)
-        await press(driver, "x")
-        assert app.parts.plan.model.names == ("seq", "batch")
-        await pilot.click("PlanBar", offset=(10, 0))
-        await pilot.pause()
-        assert isinstance(app.screen, PlanChooser)
-        await pilot.press("escape", "escape")
-        await settle(app, pilot)
-        assert isinstance(app.screen, Watch)
-        assert not app.parts.plan.worker.is_busy
-
-
 async def test_lists_choose_axes_card_and_comparison() -> None:
     async with dashboard(climbing()) as driver:
         before = await press(driver, "2")
@@ -364,7 +335,7 @@ async def test_pages_turn_where_there_is_no_room() -> None:
         assert "largest batch" in screen_text(driver[0])
 
 
-async def test_a_cell_becomes_what_watch_estimates() -> None:
+async def test_keys_and_the_mouse_and_a_cell_that_watch_estimates() -> None:
     async with dashboard(climbing(), notifications=True) as driver:
         await press(driver, "2", "right", "right", "down")
         plan = await press(driver, "enter")
@@ -374,6 +345,31 @@ async def test_a_cell_becomes_what_watch_estimates() -> None:
         assert "Watch estimates batch 6 · seq 6,144 now" in screen_text(driver[0])
         assert at(await press(driver, "u")) == (4, 4096)
         assert run_of(driver).batch_size == 4
+        app, pilot = driver
+        await press(driver, "2")
+        assert isinstance(app.focused, Heatmap)
+        text = screen_text(app)
+        assert "●4" in text
+        assert "┃" in text
+        await pilot.click("#map", offset=(20, 6))
+        assert (await planned(driver)).cursor == (2, 4)
+        for keys, cell in CURSOR_KEYS:
+            assert at(await press(driver, "home")) == (4, 4096)
+            assert at(await press(driver, *keys)) == cell, keys
+        await press(driver, "up", "up", "up", "enter")
+        assert "batch 4 · seq 1,536 is not possible" in screen_text(app)
+        assert run_of(driver).sequence_length == 4096
+        await press(driver, *["down"] * 24, "f")
+        assert "Nothing in this row fits." in screen_text(app)
+        await press(driver, "x")
+        assert app.parts.plan.model.names == ("seq", "batch")
+        await pilot.click("PlanBar", offset=(10, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, PlanChooser)
+        await pilot.press("escape", "escape")
+        await settle(app, pilot)
+        assert isinstance(app.screen, Watch)
+        assert not app.parts.plan.worker.is_busy
 
 
 async def saved(driver: Driver, *keys: str) -> None:
@@ -467,21 +463,24 @@ def effect(name: str, frees: int, largest: int | None = None) -> Effect:
     )
 
 
-def test_what_frees_most_or_makes_room_for_a_longer_context_comes_first() -> None:
+def test_what_frees_most_comes_first_and_the_cursor_stays_on_its_change() -> None:
     effects = (effect("a", GIB), effect("b", 0), effect("c", 3 * GIB), effect("d", -GIB), effect("e", 1000))
     assert [one.mitigation for one in worthwhile(effects, 10 * GIB, ())] == ["c", "a"]
     edges = (Edge(key="run.max_model_len", largest=4096, process=1, beyond=2, reason=""),)
     longer = (effect("a", 0, 4096), effect("b", 0, 8192), effect("c", 0, 9000), effect("d", GIB, 2048))
     assert [one.mitigation for one in worthwhile(longer, 10 * GIB, edges)] == ["d", "c", "b"]
-
-
-def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
     model, few = PlanModel(), (effect("a", 3 * GIB), effect("b", GIB))
     for changes, at, chosen in ((few, 5, 1), ((effect("c", 9 * GIB), *few), None, 2), (few, -5, 0), ((), 1, 0)):
         model.changes = changes
         if at is not None:
             model.choose_change(at)
         assert model.change == chosen
+    plan = Desk([REAL], ANALYTIC).view()
+    freed = [change.frees for change in plan.advice.changes]
+    assert freed
+    assert freed == sorted(freed, reverse=True)
+    for change in plan.advice.changes:
+        assert change.frees == known(known(plan.side).estimate).process - change.process
 
 
 async def test_a_change_is_chosen(picture: SnapshotAssertion) -> None:
@@ -489,15 +488,6 @@ async def test_a_change_is_chosen(picture: SnapshotAssertion) -> None:
         await press(driver, "2")
         await press(driver, "t", "down")
         assert driver[0].parts.export.picture() == picture
-
-
-def test_each_says_what_it_frees_the_largest_first() -> None:
-    plan = Desk([REAL], ANALYTIC).view()
-    freed = [change.frees for change in plan.advice.changes]
-    assert freed
-    assert freed == sorted(freed, reverse=True)
-    for change in plan.advice.changes:
-        assert change.frees == known(known(plan.side).estimate).process - change.process
 
 
 def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:

@@ -99,7 +99,7 @@ def test_setting_what_is_there_changes_nothing(name: str) -> None:
         assert x != y
 
 
-def test_axes_stay_put_while_values_change() -> None:
+def test_axes_stay_put_set_their_keys_and_are_those_of_the_model() -> None:
     changed = variant(TRAIN, {"batch": 8}, 8)
     before, after = (axes_of(workload, TRAIN, 8)[0] for workload in (TRAIN, changed))
     assert before.amounts == after.amounts
@@ -109,9 +109,6 @@ def test_axes_stay_put_while_values_change() -> None:
     odd = axes_of(variant(TRAIN, {"batch": 9}, 8), TRAIN, 8)[0]
     assert 9 in odd.amounts
     assert odd.present == odd.amounts.index(9)
-
-
-def test_each_axis_sets_its_key() -> None:
     made = variant(
         TRAIN, {"batch": 2, "seq": 512, "precision": "bf16", "checkpoint": "full", "optimizer": "sgd", "LoRA": 8}, 8
     )
@@ -127,9 +124,6 @@ def test_each_axis_sets_its_key() -> None:
     assert isinstance(more, TrainRun)
     assert more.lora == msgspec.structs.replace(JOB.run.lora, rank=64)
     assert variant(JOB, {"LoRA": None}, 8).run.lora is None
-
-
-def test_servers_and_convnets_have_axes_of_their_own() -> None:
     serve = Workload(model=MODEL, run=ServeRun(max_model_len=8192))
     assert usual_axes(axes_of(serve, serve, 8)) == ("share", "context")
     local = Workload(model=MODEL, run=ServeRun(engine="llama.cpp", max_model_len=8192))
@@ -142,6 +136,17 @@ def test_servers_and_convnets_have_axes_of_their_own() -> None:
         variant(serve, {"optimizer": "sgd"}, 8)
     gpt = PresetLibrary().get("llama-3.1-8b-llama-server").preset.workload
     assert not {"GPUs", "sharding"} & {axis.name for axis in axes_of(gpt, gpt, 8)}
+    learned = PresetLibrary().get("gpt2-124m").preset.workload
+    axis = next(axis for axis in axes_of(learned, learned, 8) if axis.name == "seq")
+    assert axis.amounts[-2:] == (1024, 1536)
+    turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
+    axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
+    assert (axis.amounts[-2:], axis.own) == ((131072, 196608), 131072)
+    axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
+    assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
+    assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
+    shared_four = known(variant(TRAIN, {"FSDP": 4}, 8).parallel)
+    assert (shared_four.data, shared_four.strategy, shared_four.zero_stage) == (4, "fsdp", 3)
 
 
 def test_ways_of_sharing() -> None:
@@ -166,7 +171,7 @@ def test_ways_of_sharing() -> None:
     assert schemes_for(answers) == (AS_IS, "tensor", "pipeline")
 
 
-def test_a_map_says_what_its_estimator_says() -> None:
+def test_a_map_says_what_its_estimator_says_and_few_are_kept() -> None:
     device = card("H100")
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
     heatmap = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
@@ -181,6 +186,17 @@ def test_a_map_says_what_its_estimator_says() -> None:
             assert answer == expected
     refused = [answer.reason for row in heatmap.cells() for answer in row if answer and answer.process is None]
     assert any("does not divide" in reason for reason in refused)
+    state, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
+    state.take_presets(PRESETS)
+    state.panel_key = PRESETS[0].key
+    plan.view(state)
+    for axis in plan.axes[1:]:
+        plan.choose_axis(axis.name, across=False)
+        for _ in range(12):
+            plan.view(state)
+            plan.go(*(at + 1 for at in plan.cursor))
+    assert 1 < len(plan.maps) <= MAX_MAPS
+    assert 1 < len(plan.advice) <= ADVICE
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 40))
@@ -213,7 +229,7 @@ def advised(workload: Workload, name: str, gpus: int = 1) -> Advice:
     return advice
 
 
-def test_advice_is_the_planners_and_says_nothing_twice() -> None:
+def test_advice_is_the_planners_and_goes_by_what_is_simulated() -> None:
     small = advised(TRAIN, "RTX4090", 8)
     planner = Planner(ANALYTIC, TRAIN, card("RTX4090"), 8)
     assert small.fits is False
@@ -236,6 +252,20 @@ def test_advice_is_the_planners_and_says_nothing_twice() -> None:
     for _ in advice.find(ANALYTIC):
         pass
     assert [edge.key for edge in advice.edges] == ["run.batch_size", "run.sequence_length"]
+    advice = Advice(TRAIN_OF_NEARER, CARD, 1, DEFAULT)
+    for _ in advice.find(ANALYTIC):
+        pass
+    planner = Planner(ANALYTIC, TRAIN_OF_NEARER, CARD, 1, DEFAULT)
+    assert advice.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
+    assert (
+        advice.edges[0].process
+        == answer_for(DEFAULT, TRAIN_OF_NEARER.with_run(batch_size=advice.edges[0].largest), CARD).process
+    )
+    now = answer_for(DEFAULT, TRAIN_OF_NEARER, CARD)
+    assert advice.fits == now.fits
+    holding = {holds.card.name: holds.process for holds in advice.cards}
+    near = answer_for(DEFAULT, TRAIN_OF_NEARER, card("A40"))
+    assert holding["A40"] == near.process
 
 
 def test_a_saved_variant_has_its_differences_and_a_name_that_can_be_a_file() -> None:
@@ -254,18 +284,15 @@ def test_a_saved_variant_has_its_differences_and_a_name_that_can_be_a_file() -> 
     assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
-@pytest.mark.parametrize(
-    ("name", "amounts"),
-    [
-        ("llama-3.1-8b-lora", {"batch": 2, "LoRA": 64}),
-        ("llama-3.1-8b-lora", {"LoRA": None, "sharding": "ZeRO-3"}),
-        ("llama-3.1-8b-full", {"LoRA": 8, "GPUs": 4}),
-        ("llama-3.1-70b-fsdp", {"sharding": "tensor", "seq": 4096}),
-        ("resnet-50-train", {"image": 256, "precision": "fp32"}),
-        ("llama-3.1-8b-serve", {"context": 8192, "quantized": "fp8"}),
-        ("gpt2-1.5b", {"batch": 8}),
-    ],
-)
+@pytest.mark.parametrize(("name", "amounts"), [
+    ("llama-3.1-8b-lora", {"batch": 2, "LoRA": 64}),
+    ("llama-3.1-8b-lora", {"LoRA": None, "sharding": "ZeRO-3"}),
+    ("llama-3.1-8b-full", {"LoRA": 8, "GPUs": 4}),
+    ("llama-3.1-70b-fsdp", {"sharding": "tensor", "seq": 4096}),
+    ("resnet-50-train", {"image": 256, "precision": "fp32"}),
+    ("llama-3.1-8b-serve", {"context": 8192, "quantized": "fp8"}),
+    ("gpt2-1.5b", {"batch": 8}),
+])  # fmt: skip
 def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str | None]) -> None:
     found = PresetLibrary().get(name)
     made = variant(found.preset.workload, amounts, 8)
@@ -280,34 +307,6 @@ def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str 
     assert set(kept) <= set(Path(saved.path).read_text().splitlines())
     with pytest.raises(UserError, match="exists already"):
         save_variant(found, made, "mine", "batch 2")
-
-
-def test_lengths_end_beyond_the_models_own_and_fsdp_goes_over_one_to_sixteen() -> None:
-    learned = PresetLibrary().get("gpt2-124m").preset.workload
-    axis = next(axis for axis in axes_of(learned, learned, 8) if axis.name == "seq")
-    assert axis.amounts[-2:] == (1024, 1536)
-    turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
-    axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
-    assert (axis.amounts[-2:], axis.own) == ((131072, 196608), 131072)
-    axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
-    assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
-    assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
-    shared_four = known(variant(TRAIN, {"FSDP": 4}, 8).parallel)
-    assert (shared_four.data, shared_four.strategy, shared_four.zero_stage) == (4, "fsdp", 3)
-
-
-def test_few_maps_and_advices_are_kept() -> None:
-    state, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
-    state.take_presets(PRESETS)
-    state.panel_key = PRESETS[0].key
-    plan.view(state)
-    for axis in plan.axes[1:]:
-        plan.choose_axis(axis.name, across=False)
-        for _ in range(12):
-            plan.view(state)
-            plan.go(*(at + 1 for at in plan.cursor))
-    assert 1 < len(plan.maps) <= MAX_MAPS
-    assert 1 < len(plan.advice) <= ADVICE
 
 
 class Slow:
@@ -367,12 +366,6 @@ def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
     assert [str(fault) for fault in faults] == ["of ours"]
 
 
-def burnt(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
-
-
 def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
     steps: list[str] = []
     done = threading.Event()
@@ -380,7 +373,9 @@ def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
     def job(name: str, seconds: float, count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as above
         def run(_: Estimator) -> Iterator[None]:
             for _step in range(count):
-                burnt(seconds)
+                until = time.thread_time() + seconds
+                while time.thread_time() < until:
+                    pass
                 steps.append(name)
                 yield
             if name == "long":
@@ -559,20 +554,3 @@ def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
         sizes = [answer.process for answer in row if answer is not None and answer.process is not None]
         assert sizes == sorted(sizes), "no cliff where the simulation ends"
     assert 10 < refined < heatmap.total
-
-
-def test_advice_goes_by_what_is_simulated() -> None:
-    advice = Advice(TRAIN_OF_NEARER, CARD, 1, DEFAULT)
-    for _ in advice.find(ANALYTIC):
-        pass
-    planner = Planner(ANALYTIC, TRAIN_OF_NEARER, CARD, 1, DEFAULT)
-    assert advice.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
-    assert (
-        advice.edges[0].process
-        == answer_for(DEFAULT, TRAIN_OF_NEARER.with_run(batch_size=advice.edges[0].largest), CARD).process
-    )
-    now = answer_for(DEFAULT, TRAIN_OF_NEARER, CARD)
-    assert advice.fits == now.fits
-    holding = {holds.card.name: holds.process for holds in advice.cards}
-    near = answer_for(DEFAULT, TRAIN_OF_NEARER, card("A40"))
-    assert holding["A40"] == near.process

@@ -82,7 +82,7 @@ def names(width: int, *, predicts: bool = False) -> list[str]:
     return [column.name for column in columns_for(width, width, predicts=predicts)]
 
 
-def test_columns_come_as_the_width_allows_and_the_command_keeps_room() -> None:
+def test_columns_come_as_the_width_allows() -> None:
     assert names(66, predicts=True) == ["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
     assert names(78) == ["pid", "gpu", "user", "now", "peak", "cpu", "time", "command"]
     assert {"type", "cpu", "host", "time"} <= set(names(118))
@@ -90,9 +90,6 @@ def test_columns_come_as_the_width_allows_and_the_command_keeps_room() -> None:
         by_name = {column.name: column.width for column in columns_for(width, width, predicts=False)}
         assert sum(by_name.values()) == width
         assert by_name["command"] >= (26 if "cpu" in by_name else 28) or not {"time", "host", "type"} & set(by_name)
-
-
-def test_without_predictions_the_job_is_seen_at_120_columns_and_the_command_gives_way_but_so_far() -> None:
     rare = frozenset({"sm", "job"})
     for width in range(60, 240):
         columns = columns_for(width, width, predicts=False, rare=rare, user=5)
@@ -104,6 +101,12 @@ def test_without_predictions_the_job_is_seen_at_120_columns_and_the_command_give
     assert {"sm", "cpu", "time", "job"} <= {column.name for column in columns_for(118, 118, predicts=False, rare=rare)}
     # Beside predictions the job comes after them.
     assert "job" not in {column.name for column in columns_for(118, 118, rare=rare)}
+    # Beside the estimate at 120 columns, and only where the command would be short otherwise.
+    shared, alone = columns_for(68, 68, user=8), columns_for(68, 68, user=0)
+    assert "user" in {column.name for column in shared}
+    assert "user" not in {column.name for column in alone}
+    assert alone[-1].width - shared[-1].width == next(column.width for column in shared if column.name == "user")
+    assert "user" in {column.name for column in columns_for(180, 180, user=0)}
 
 
 @pytest.mark.parametrize("user", [0, 4, 6, 9, 32])
@@ -135,13 +138,29 @@ async def test_without_a_prediction_there_are_no_columns_and_no_panel_for_one() 
         assert "PREDICT" in screen_text(app)  # once there, it stays
 
 
-def test_columns_that_not_every_host_has_come_with_the_first_value() -> None:
+def test_hosts_columns_come_with_the_first_value_and_bars_end_in_one_column() -> None:
     assert not {"sm", "job"} & set(names(200))
     shown = [column.name for column in columns_for(200, 200, predicts=False, rare=frozenset({"sm", "job"}))]
     assert {"sm", "cpu", "host", "time", "job"} <= set(shown)
     row = row_of(scenes.process(7, GIB, "x", sm_percent=37, container="slurm 4711"))
     line = row_strip(columns_for(120, 120, ("pid", "sm", "job", "command")), row, PALETTE, 120, None).text
     assert re.search(r"7 +37 +slurm 4711 +x", line)
+    host = Host(name="gpu01", cpu_percent=12.4, memory_total=512 * GIB, memory_available=480 * GIB, load=(1.04, 2, 3))
+    host = msgspec.structs.replace(host, swap_total=8 * GIB, swap_free=7 * GIB)
+    assert host_facts(host) == ("CPU 12 %", "RAM  7 % of 512 GiB", "load 1.0", "swap 13 % of 8 GiB")
+    assert not any(host_facts(Host(name="gpu01", memory_total=GIB)))
+    panel = GpuPanel()
+    asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))
+    assert asked.strip() == "asking the driver …"
+    assert failed.strip() == "no GPU can be read; trying again · d opens the demo"
+    assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
+    sample = scenes.divided()
+    view = View(sample=sample, bars=tuple(GpuBar(gpu=gpu, predicted=None, chosen=False) for gpu in sample.gpus))
+    for width in (60, 78, 118):
+        lines = [line.text for line in GpuPanel().build(view, PALETTE, width, 12)]
+        bars = [line for line in lines if "▌" in line]
+        assert len({line.index("▌") for line in bars}) == 1, lines
+        assert next(line for line in lines if "MIG" in line).rstrip().endswith("GiB")
 
 
 async def test_columns_are_chosen_live_and_kept() -> None:
@@ -229,15 +248,6 @@ def test_a_quick_prediction_is_marked(*, is_assumed: bool, is_quick: bool, shown
     assert shown in drawn(row, 120).split()
 
 
-def test_a_lone_users_name_gives_way_to_the_command() -> None:
-    """Beside the estimate at 120 columns, and only where the command would be short otherwise."""
-    shared, alone = columns_for(68, 68, user=8), columns_for(68, 68, user=0)
-    assert "user" in {column.name for column in shared}
-    assert "user" not in {column.name for column in alone}
-    assert alone[-1].width - shared[-1].width == next(column.width for column in shared if column.name == "user")
-    assert "user" in {column.name for column in columns_for(180, 180, user=0)}
-
-
 @pytest.mark.parametrize(("user", "least"), [(0, 27), (4, 22), (30, 20)])
 def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int, least: int) -> None:
     columns = columns_for(68, 68, user=user)
@@ -268,25 +278,3 @@ async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
         await pilot.press("end")
         while rows.view is not None and rows.view.chosen is not rows.view.rows[-2]:  # the last is nobody's
             await pilot.pause(0.02)
-
-
-def test_the_host_is_told_as_far_as_it_is_known_and_one_without_an_answer_is_said() -> None:
-    host = Host(name="gpu01", cpu_percent=12.4, memory_total=512 * GIB, memory_available=480 * GIB, load=(1.04, 2, 3))
-    host = msgspec.structs.replace(host, swap_total=8 * GIB, swap_free=7 * GIB)
-    assert host_facts(host) == ("CPU 12 %", "RAM  7 % of 512 GiB", "load 1.0", "swap 13 % of 8 GiB")
-    assert not any(host_facts(Host(name="gpu01", memory_total=GIB)))
-    panel = GpuPanel()
-    asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))
-    assert asked.strip() == "asking the driver …"
-    assert failed.strip() == "no GPU can be read; trying again · d opens the demo"
-    assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
-
-
-def test_all_bars_end_in_one_column_and_an_instance_has_its_memory_alone() -> None:
-    sample = scenes.divided()
-    view = View(sample=sample, bars=tuple(GpuBar(gpu=gpu, predicted=None, chosen=False) for gpu in sample.gpus))
-    for width in (60, 78, 118):
-        lines = [line.text for line in GpuPanel().build(view, PALETTE, width, 12)]
-        bars = [line for line in lines if "▌" in line]
-        assert len({line.index("▌") for line in bars}) == 1, lines
-        assert next(line for line in lines if "MIG" in line).rstrip().endswith("GiB")

@@ -88,7 +88,7 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
     assert totals.of_processes + totals.driver + totals.unattributed == every
 
 
-def test_few_unattributed_bytes_have_no_row_and_instances_of_one_size_are_told_apart() -> None:
+def test_a_listing_stands_and_few_unattributed_bytes_have_no_row() -> None:
     sample = scenes.cut_alike()
     assert instance_names(sample.gpus) == {"MIG-0-0": "0:0", "MIG-0-2": "0:2"}
     assert {row.process.pid: row.gpus for row in listing_of(sample) if row.process} == {50: "0:0", 51: "", 52: "0:2"}
@@ -98,9 +98,6 @@ def test_few_unattributed_bytes_have_no_row_and_instances_of_one_size_are_told_a
         listing = listing_of(scenes.sample(card), whole=False)
         assert [row.kind for row in listing if row.kind != "process"] == kinds
         assert listing.totals.unattributed == size * MIB
-
-
-def test_a_listing_stands_though_the_history_goes_on() -> None:
     seen, now, later = (History(), scenes.usual(), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     seen.add(now)
     listing = ProcessRows(now, seen, {})
@@ -112,9 +109,6 @@ def test_a_listing_stands_though_the_history_goes_on() -> None:
     listing = ProcessRows(sample, seen, {})
     seen.add(scenes.usual(1, trained=70 << 30))
     assert max(row.peak or 0 for row in listing) == 58 << 30
-
-
-def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
     seen, now = History(), scenes.usual()
     seen.add(now)
     half = msgspec.structs.replace(
@@ -127,7 +121,7 @@ def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
     assert not [row for row in ProcessRows(later, seen, {}) if row.kind == "process" and row.gpu.uuid == half.uuid]
 
 
-def test_the_exited_stay_with_their_peak_and_an_untold_process_list_says_so() -> None:
+def test_the_exited_stay_and_the_unknown_comes_last() -> None:
     before, after = (scenes.usual(0), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     gone = [row for row in rows_of(before, after) if row.kind == "exited"]
     assert {(row.process.pid, row.peak, row.now) for row in gone if row.process} == {
@@ -139,6 +133,25 @@ def test_the_exited_stay_with_their_peak_and_an_untold_process_list_says_so() ->
     assert not [row for row in rows_of(before, after, later) if row.kind == "exited"]
     notes = [row.note for row in rows_of(scenes.troubled()) if row.kind == "note"]
     assert notes == ["process list unavailable: no permission", "process list unreliable with this driver"]
+    listing = listing_of(scenes.troubled())
+    for reverse in (False, True):
+        rows = in_order(listing, "now", reverse=reverse)
+        now = [None if row.kind in REMAINDERS else row.now for row in rows]  # of no process: behind all that are
+        known = [count for count in now if count is not None]
+        assert now == [*known, *[None] * (len(now) - len(known))]
+        assert known == sorted(known, reverse=not reverse)
+    usual = listing_of(scenes.usual())
+    first, *others = usual
+    assert list(in_order(usual, "now", places_of(others[::-1]))) == [*reversed(others), first]
+    # A damaged recording has them, and so may a broken driver; it ended the dashboard.
+    sample = scenes.usual()
+    card = msgspec.structs.replace(sample.gpus[0], processes=sample.gpus[0].processes[:1])
+    other = msgspec.structs.replace(card, processes=(msgspec.structs.replace(card.processes[0], pid=7),))
+    last = msgspec.structs.replace(other, processes=())
+    for cards in ((card, other), (other, card), (card, other, last), (last, card, other)):
+        view = view_of([msgspec.structs.replace(sample, gpus=cards)])
+        assert len(view.bars) == len(cards)
+        assert list(view.rows)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +164,6 @@ def test_the_exited_stay_with_their_peak_and_an_untold_process_list_says_so() ->
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
     found = arranged(RowPredictions(listing_of(scenes.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
     assert {row.process.pid for row in found if row.process} == pids
-
-
-def test_the_unknown_comes_last_and_newcomers_follow_a_held_order() -> None:
-    listing = listing_of(scenes.troubled())
-    for reverse in (False, True):
-        rows = in_order(listing, "now", reverse=reverse)
-        now = [None if row.kind in REMAINDERS else row.now for row in rows]  # of no process: behind all that are
-        known = [count for count in now if count is not None]
-        assert now == [*known, *[None] * (len(now) - len(known))]
-        assert known == sorted(known, reverse=not reverse)
-    usual = listing_of(scenes.usual())
-    first, *others = usual
-    assert list(in_order(usual, "now", places_of(others[::-1]))) == [*reversed(others), first]
 
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
@@ -303,7 +303,7 @@ async def test_owners_of_bytes_and_shared_memory_are_named_on_the_screen() -> No
         assert "3.0 GiB unified, 99.0 free" in screen_text(app)
 
 
-def test_rows_that_show_the_same_size_keep_their_places() -> None:
+def test_sizes_that_are_shown_alike_or_go_to_and_fro_move_no_rows() -> None:
     def rows(*used: int) -> list[int]:
         cards = scenes.gpu(0, *(scenes.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
         found = arranged(
@@ -313,25 +313,7 @@ def test_rows_that_show_the_same_size_keep_their_places() -> None:
 
     assert rows(100, 98, 103) == rows(98, 103, 100) == [1, 2, 3]
     assert rows(100, 98, 3000) == [3, 1, 2]
-
-
-@given(st.lists(st.integers(16, 4000), min_size=1, max_size=30))
-def test_a_place_follows_its_size_with_some_play(sizes: list[int]) -> None:
-    """It is left once another size is shown, three quarters of a digit away; what it goes by was shown once."""
-    seen, order, shown = History(), None, set()
-    for at, size in enumerate(sizes):
-        sample = scenes.sample(scenes.gpu(0, scenes.process(1, size * MIB, "x")), at=at)
-        seen.add(sample)
-        (row,) = ProcessRows(sample, seen, {}, {} if order is None else order)
-        assert row.order is not None
-        order = {row.id: row.order}
-        shown.add(as_shown(size * MIB))
-        assert row.order in shown
-        assert abs(size * MIB / GIB - row.order) < 0.075
-
-
-def test_sizes_that_go_to_and_fro_move_no_rows() -> None:
-    """0.15 GiB are shown as 0.1 or as 0.2; a process there stays where it is until it holds clearly less."""
+    # 0.15 GiB are shown as 0.1 or as 0.2; a process there stays where it is until it holds clearly less.
     seen, orders = History(), None
 
     def pids(at: int, *used: int) -> list[int]:
@@ -348,16 +330,19 @@ def test_sizes_that_go_to_and_fro_move_no_rows() -> None:
     assert pids(4, 185, 100, 90) == [1, 2, 3]
 
 
-def test_cards_of_one_uuid_are_each_shown() -> None:
-    """A damaged recording has them, and so may a broken driver; it ended the dashboard."""
-    sample = scenes.usual()
-    card = msgspec.structs.replace(sample.gpus[0], processes=sample.gpus[0].processes[:1])
-    other = msgspec.structs.replace(card, processes=(msgspec.structs.replace(card.processes[0], pid=7),))
-    last = msgspec.structs.replace(other, processes=())
-    for cards in ((card, other), (other, card), (card, other, last), (last, card, other)):
-        view = view_of([msgspec.structs.replace(sample, gpus=cards)])
-        assert len(view.bars) == len(cards)
-        assert list(view.rows)
+@given(st.lists(st.integers(16, 4000), min_size=1, max_size=30))
+def test_a_place_follows_its_size_with_some_play(sizes: list[int]) -> None:
+    """It is left once another size is shown, three quarters of a digit away; what it goes by was shown once."""
+    seen, order, shown = History(), None, set()
+    for at, size in enumerate(sizes):
+        sample = scenes.sample(scenes.gpu(0, scenes.process(1, size * MIB, "x")), at=at)
+        seen.add(sample)
+        (row,) = ProcessRows(sample, seen, {}, {} if order is None else order)
+        assert row.order is not None
+        order = {row.id: row.order}
+        shown.add(as_shown(size * MIB))
+        assert row.order in shown
+        assert abs(size * MIB / GIB - row.order) < 0.075
 
 
 RANK = "python -u train.py --lr 1e-4 --local-rank={}"
@@ -389,7 +374,7 @@ def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
     return [(row.process.pid if row.process else None, (row.now or 0) // GIB) for row in shown]
 
 
-def test_ranks_of_a_job_users_and_gpus_are_rows_that_open() -> None:
+def test_ranks_users_and_gpus_are_rows_that_open_and_every_row_has_a_place() -> None:
     assert told("job") == [(None, 10), (200, 5), (None, 14), (400, 1), (None, 3)]
     assert told("job", 0)[:6] == [(None, 10), (100, 1), (101, 2), (102, 3), (103, 4), (200, 5)]
     assert told("user") == [(None, 15), (None, 14), (None, 1), (None, 3)]
@@ -397,6 +382,18 @@ def test_ranks_of_a_job_users_and_gpus_are_rows_that_open() -> None:
     groupings: tuple[Grouping, ...] = ("job", "user", "gpu")
     for by in groupings:
         assert sum(held or 0 for _, held in told(by)) == 33
+    every = rows()
+    shown = RowGroups(every, "user", ())
+    assert all(shown[shown.places[row.id]].kind == "group" for row in every)
+    largest = RowGroups(every, "user", (), largest_first=True)
+    held = [row.now for row in largest]
+    assert held == sorted(held, reverse=True)  # type: ignore[type-var]  # known
+    busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
+    cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
+    (by_user,) = RowGroups(list(listing_of(scenes.sample(*cards), whole=False)), "user", ())
+    assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
+    assert (by_user.gpus, by_user.user) == ("0-3", "anna")
+    assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
 
 
 def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
@@ -413,24 +410,12 @@ def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
     assert notes == ["▸ 2 of 4 ranks on GPU 0, worst rank 1, uneven +33.3 %: python train.py"] * 2
 
 
-def test_every_row_has_a_place_be_it_its_groups() -> None:
-    every = rows()
-    shown = RowGroups(every, "user", ())
-    assert all(shown[shown.places[row.id]].kind == "group" for row in every)
-    largest = RowGroups(every, "user", (), largest_first=True)
-    held = [row.now for row in largest]
-    assert held == sorted(held, reverse=True)  # type: ignore[type-var]  # known
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("python t.py --local_rank 0", "python t.py --local_rank 7", True),
-        ("VLLM::Worker_TP0_EP0", "VLLM::Worker_TP1_EP1", True),
-        ("python t.py --lr 1", "python t.py --lr 2", False),
-        ("python t.py --layers 12", "python t.py --layers 13", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ("python t.py --local_rank 0", "python t.py --local_rank 7", True),
+    ("VLLM::Worker_TP0_EP0", "VLLM::Worker_TP1_EP1", True),
+    ("python t.py --lr 1", "python t.py --lr 2", False),
+    ("python t.py --layers 12", "python t.py --layers 13", False),
+])  # fmt: skip
 def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: bool) -> None:
     assert (job_of(scenes.process(1, GIB, one)) == job_of(scenes.process(2, GIB, other))) == same
 
@@ -459,15 +444,6 @@ async def test_a_filter_counts_processes_in_groups_that_the_settings_close() -> 
         assert "anna: 5 processes on GPU 0, 1" in screen_text(app)
     async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
         assert "Processes · 1 of " in await press(app, pilot, *"/jupyter", "enter")
-
-
-def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host() -> None:
-    busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
-    cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
-    (by_user,) = RowGroups(list(listing_of(scenes.sample(*cards), whole=False)), "user", ())
-    assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
-    assert (by_user.gpus, by_user.user) == ("0-3", "anna")
-    assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
 
 
 def tree() -> Sample:
@@ -530,17 +506,14 @@ REFUSED = (
 )  # fmt: skip
 
 
-def test_a_row_fulfils_a_filter_or_does_not() -> None:
+def test_a_row_fulfils_a_filter_and_a_form_asks_for_its_own_column() -> None:
     for wanted in (*FULFILLED, *REFUSED):
         assert holds(row(), conditions(wanted)) == (wanted in FULFILLED), wanted
     # Bytes that no process holds have a GPU only.
     rest = row(process=None, preset=None)
     assert holds(rest, conditions("gpu:1"))
     assert not any(holds(rest, conditions(f"{form}:1")) for form in FORMS if form != "gpu")
-
-
-def test_a_form_asks_for_its_own_column() -> None:
-    """A bare word is found in another's command as well; the exact form is not."""
+    # A bare word is found in another's command as well; the exact form is not.
     both = [row(), row(process=SERVER)]
     for wanted, users in (
         ("user:a", ["Anna", "annabel"]),
@@ -555,21 +528,18 @@ def test_a_form_asks_for_its_own_column() -> None:
     assert [one.process and one.process.user for one in both if holds(one, conditions("user:anna"))] == ["Anna"]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "words"),
-    [
-        ("gpx:0", "There is no gpx: (did you mean gpu?); there are user:, gpu:, pid:, preset:, cmd:."),
-        ("usr:anna", "(did you mean user?)"),
-        ("gpu:first", "gpu:first is invalid: a GPU is a number or a uuid."),
-        ("pid:train.py", "pid:train.py is invalid: a pid is a number."),
-        ("gpu:0", ""),
-        ("gpu:GPU-1", ""),
-        ("user:nobody", ""),
-        ("train", ""),
-        ("gpx:", ""),
-        ("8b:0", ""),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "words"), [
+    ("gpx:0", "There is no gpx: (did you mean gpu?); there are user:, gpu:, pid:, preset:, cmd:."),
+    ("usr:anna", "(did you mean user?)"),
+    ("gpu:first", "gpu:first is invalid: a GPU is a number or a uuid."),
+    ("pid:train.py", "pid:train.py is invalid: a pid is a number."),
+    ("gpu:0", ""),
+    ("gpu:GPU-1", ""),
+    ("user:nobody", ""),
+    ("train", ""),
+    ("gpx:", ""),
+    ("8b:0", ""),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_said(wanted: str, words: str) -> None:
     told = doubt(wanted)
     assert (words in told) if words else not told
@@ -611,7 +581,7 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
 
 
-def test_each_kind_of_run_is_stepped_by_its_own_fields() -> None:
+def test_each_kind_of_run_is_stepped_by_its_own_fields_and_ladders() -> None:
     assert [field.name for field in fields_of(TRAIN)] == [
         "batch_size", "sequence_length", "gradient_accumulation_steps", "precision", "quantization", "optimizer",
         "attention", "checkpointing",
@@ -626,14 +596,6 @@ def test_each_kind_of_run_is_stepped_by_its_own_fields() -> None:
     less = step(SERVER_OF_FIELDS, "gpu_memory_utilization", -1).run
     assert isinstance(less, ServeRun)
     assert less.gpu_memory_utilization == 0.85
-
-
-def trained(workload: Workload) -> TrainRun:
-    assert isinstance(workload.run, TrainRun)
-    return workload.run
-
-
-def test_a_batch_goes_by_ones_tokens_up_a_ladder_and_choices_round() -> None:
     assert trained(step(TRAIN, "batch_size", 1)).batch_size == 5
     one = Workload(model=MODEL, run=TrainRun(batch_size=1))
     assert step(one, "batch_size", -1) == one
@@ -652,6 +614,11 @@ def test_a_batch_goes_by_ones_tokens_up_a_ladder_and_choices_round() -> None:
     assert seen[-1] == TRAIN
     assert {trained(workload).optimizer for workload in seen} == set(names)
     assert step(seen[1], "optimizer", -1) == TRAIN
+
+
+def trained(workload: Workload) -> TrainRun:
+    assert isinstance(workload.run, TrainRun)
+    return workload.run
 
 
 steps = st.lists(st.tuples(st.sampled_from([field.name for field in FIELDS]), st.sampled_from([-1, 1])), max_size=30)

@@ -32,14 +32,11 @@ async def test_a_key_and_a_theme_of_the_settings() -> None:
         assert app.theme == "vramtui-light"
 
 
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ({"watch.puase": "x"}, "keys.watch.puase is not the name of a key (did you mean watch.pause?)"),
-        ({"watch.pause": ""}, "keys.watch.pause is '': keys are written as"),
-        ({"watch.pause": "x,,y"}, "keys are written as"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "sentence"), [
+    ({"watch.puase": "x"}, "keys.watch.puase is not the name of a key (did you mean watch.pause?)"),
+    ({"watch.pause": ""}, "keys.watch.pause is '': keys are written as"),
+    ({"watch.pause": "x,,y"}, "keys are written as"),
+])  # fmt: skip
 def test_a_key_of_no_name_is_a_sentence(keys: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         check_keys(keys)

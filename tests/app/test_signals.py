@@ -80,20 +80,15 @@ async def test_the_chosen_signal_goes_to_the_chosen_process_with_a_yes_only() ->
         }
 
 
-@pytest.mark.parametrize(
-    ("processes", "words"),
-    [
-        (
-            [scenes.process(70, 3 * GIB, "python wide.py"), scenes.process(70, 2 * GIB, "python wide.py")],
-            ["Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together."],
-        ),
-        ([scenes.process(301, 9 * GIB, scenes.HOSTILE, user="mallory[b]")], ["mallory[b]", "[red]x[/] ␛[2J␛]0;pwn␇"]),
-        ([scenes.process(1, 5 * GIB, "vramtui")], ["This is vramtui itself: it would end this dashboard."]),
-    ],
-)
-async def test_the_question_names_every_gpu_hostile_names_and_ourselves(
-    processes: list[Process], words: list[str]
-) -> None:
+@pytest.mark.parametrize(("processes", "words"), [
+    (
+        [scenes.process(70, 3 * GIB, "python wide.py"), scenes.process(70, 2 * GIB, "python wide.py")],
+        ["Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together."],
+    ),
+    ([scenes.process(301, 9 * GIB, scenes.HOSTILE, user="mallory[b]")], ["mallory[b]", "[red]x[/] ␛[2J␛]0;pwn␇"]),
+    ([scenes.process(1, 5 * GIB, "vramtui")], ["This is vramtui itself: it would end this dashboard."]),
+])  # fmt: skip
+async def test_the_question_names_gpus_and_ourselves(processes: list[Process], words: list[str]) -> None:
     sample = scenes.sample(*(scenes.gpu(at, process) for at, process in enumerate(processes)))
     async with dashboard([sample]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
@@ -166,14 +161,11 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
         assert signals.timer is None
 
 
-@pytest.mark.parametrize(
-    ("key", "next_step"),
-    [
-        ("t", "SIGKILL is next"),
-        ("i", "SIGTERM is next"),
-        ("9", "it is blocked in the kernel, most likely in the driver"),
-    ],
-)
+@pytest.mark.parametrize(("key", "next_step"), [
+    ("t", "SIGKILL is next"),
+    ("i", "SIGTERM is next"),
+    ("9", "it is blocked in the kernel, most likely in the driver"),
+])  # fmt: skip
 async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
@@ -191,17 +183,14 @@ def lone(**more: object) -> Sample:
     return scenes.sample(scenes.gpu(0, scenes.process(303, 5 * GIB, "python", **more)))
 
 
-@pytest.mark.parametrize(
-    ("sample", "words"),
-    [
-        (lone(state="unseen"), "outside this container"),
-        (lone(state="exited"), "has already ended"),
-        (lone(state="zombie"), "has already ended"),
-        (lone(started_at=None), "could be another process"),
-        (scenes.sample(scenes.gpu(0)), "Select a process first"),
-        (scenes.sample(), "Select a process first"),
-    ],
-)
+@pytest.mark.parametrize(("sample", "words"), [
+    (lone(state="unseen"), "outside this container"),
+    (lone(state="exited"), "has already ended"),
+    (lone(state="zombie"), "has already ended"),
+    (lone(started_at=None), "could be another process"),
+    (scenes.sample(scenes.gpu(0)), "Select a process first"),
+    (scenes.sample(), "Select a process first"),
+])  # fmt: skip
 async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([sample]) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
@@ -211,16 +200,13 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
         assert not isinstance(app.screen, SignalWindow)
 
 
-@pytest.mark.parametrize(
-    ("sample", "key", "copied", "word"),
-    [
-        (scenes.usual(), "c", ["4213"], "Copied pid 4213"),
-        (scenes.usual(), "C", [scenes.TRAIN], "Copied the command of pid 4213"),
-        (scenes.sample(scenes.gpu(0)), "c", [], "Select a process first."),
-        (lone(command=None, name=None), "C", [], "The command of pid 303 is not known."),
-        (scenes.usual(), "X", [], "Signals are off: started with --no-signals."),
-    ],
-)
+@pytest.mark.parametrize(("sample", "key", "copied", "word"), [
+    (scenes.usual(), "c", ["4213"], "Copied pid 4213"),
+    (scenes.usual(), "C", [scenes.TRAIN], "Copied the command of pid 4213"),
+    (scenes.sample(scenes.gpu(0)), "c", [], "Select a process first."),
+    (lone(command=None, name=None), "C", [], "The command of pid 303 is not known."),
+    (scenes.usual(), "X", [], "Signals are off: started with --no-signals."),
+])  # fmt: skip
 async def test_pid_and_command_go_to_the_clipboard_and_a_refusal_says_why(
     sample: Sample, key: str, copied: list[str], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

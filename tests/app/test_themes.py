@@ -23,7 +23,7 @@ from vramtui.core.schema.settings import ThemeName
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "kv-cache", "used", "prediction")
 
 
-def test_the_settings_know_every_theme_and_patches_are_black_in_sixteen_colours() -> None:
+def test_themes_and_characters_are_known_in_sixteen_colours_and_ascii() -> None:
     assert set(get_args(ThemeName)) >= {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
     ansi = next(theme for theme in THEMES if theme.ansi)
     made = palette_variables(ansi.to_color_system().generate(), dark=True)
@@ -31,6 +31,18 @@ def test_the_settings_know_every_theme_and_patches_are_black_in_sixteen_colours(
     assert Palette(made).ink("background").color == Color.parse("ansi_default").rich_color
     plain = Palette(made, plain=True)
     assert plain.ink("background", "warning").color == Color.parse("ansi_default").rich_color, "where none are drawn"
+    unnamed = {"\N{REPLACEMENT CHARACTER}", "\N{ZERO WIDTH NO-BREAK SPACE}", "¦"}  # the last only separates help
+    lost = {
+        (character, path.name)
+        for path in (ROOT / "vramtui").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for character in set(node.value) - unnamed
+        if not character.isascii() and plain_text(character) == "?"
+    }
+    assert not lost
+    assert plain_text("▐██┊░▒▌") == "|##|.=|"  # the edges of a bar do not look used
+    assert plain_text("café ×2, 8²") == "cafe x2, 82"
 
 
 @pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
@@ -68,9 +80,7 @@ async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() ->
 
 
 @pytest.mark.parametrize("plain", [True, False])
-async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_none(
-    plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_chosen_line_is_marked_in_any_colours(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:
         monkeypatch.setenv("NO_COLOR", "1")
     async with dashboard([scenes.usual()]) as (app, pilot):
@@ -104,21 +114,6 @@ def test_columns_are_kept(text: str) -> None:
     assert plain.isascii()
     if cell_len(text) == len(text):
         assert len(plain) == len(text)
-
-
-def test_every_character_that_the_program_can_print_has_one_in_ascii() -> None:
-    unnamed = {"\N{REPLACEMENT CHARACTER}", "\N{ZERO WIDTH NO-BREAK SPACE}", "¦"}  # the last only separates help
-    lost = {
-        (character, path.name)
-        for path in (ROOT / "vramtui").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for character in set(node.value) - unnamed
-        if not character.isascii() and plain_text(character) == "?"
-    }
-    assert not lost
-    assert plain_text("▐██┊░▒▌") == "|##|.=|"  # the edges of a bar do not look used
-    assert plain_text("café ×2, 8²") == "cafe x2, 82"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

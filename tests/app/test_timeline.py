@@ -215,7 +215,7 @@ async def test_one_trace_at_a_time_which_is_kept_by_its_workload() -> None:
         assert "peaks: allocated" in await press(*driver, "[")
 
 
-async def test_what_cannot_be_traced_says_why() -> None:
+async def test_what_cannot_be_traced_says_why_also_without_a_preset() -> None:
     refusal = "trace needs torch: pip install 'vramtui[torch]'"
     tracer = HandTracer(refusal=refusal)
     async with dashboard(climbing(), tracer=tracer) as driver:
@@ -227,9 +227,6 @@ async def test_what_cannot_be_traced_says_why() -> None:
     async with dashboard(climbing(), tracer=HandTracer(problem="aten::nonzero has no shape")) as driver:
         await press(*driver, "3", "t")
         assert "aten::nonzero has no shape" in await traced(driver)
-
-
-async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
         assert "No preset selected" in await press(*driver, "3")
         assert "Choose a preset first" in await press(*driver, "t")
@@ -272,7 +269,7 @@ def moment(step: int, phase: str, peak: int, **categories: int) -> Moment:
     )
 
 
-def test_sides_stand_together_and_each_peak_is_marked_once() -> None:
+def test_sides_stand_together_and_thinning_keeps_the_peak() -> None:
     """Moments of the same phase and step are neighbours, though one side has more of them."""
     ours = (moment(0, "build", 1), moment(0, "forward", 5), moment(0, "backward", 9), moment(1, "backward", 9))
     theirs = (moment(0, "forward", 7), moment(0, "backward", 6))
@@ -281,9 +278,6 @@ def test_sides_stand_together_and_each_peak_is_marked_once() -> None:
         ("build", "analytic", False), ("1 forward", "analytic", False), ("", "observed", True),
         ("1 backward", "analytic", True), ("", "observed", False), ("2 backward", "analytic", False),
     ]  # fmt: skip
-
-
-def test_thinning_keeps_the_peak_and_a_bar_is_as_long_as_what_it_shows() -> None:
     palette = Palette({"foreground": "#ffffff", "background": "#000000", "muted": "#888888"} | DARK)
     for width in (10, 37, 80):
         pieces = stack({"weights": 3, "activations": 4}, 7, 9, 10, width, palette=palette)

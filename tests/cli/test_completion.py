@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.tables import rows
-from vramtui.cli.main import COMMANDS, program
+from vramtui.cli.main import COMMANDS
 from vramtui.cli.options import COMMANDS as WORDED
 
 PYTHON = (sys.executable, "-m", "vramtui")
@@ -20,28 +20,22 @@ def completed(typed: str, **more: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    rows(__file__, "tab_in_bash"),
-)
+@pytest.mark.parametrize(("typed", "found"), rows(__file__, "tab_in_bash"))
 def test_tab_in_bash(typed: str, found: list[str]) -> None:
     assert completed(typed) == found
 
 
-def test_every_command_has_examples() -> None:
+def test_help_has_examples_and_exit_codes_for_every_command() -> None:
     assert sorted(COMMANDS) == sorted(WORDED)
     assert all("vramtui " in line for worded in WORDED.values() for line in worded["examples"])
-
-
-def test_help_has_examples_and_exit_codes() -> None:
-    one = CliRunner().invoke(program(), ["fit", "--help"], env={"COLUMNS": "100"}).stdout
+    one = invoke("fit", "--help", columns=100).stdout
     assert "vramtui fit Llama-3.1-8B --train --gpu h100" in one
     assert "Exit codes: 0 success" in one
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_a_word_for_what_an_option_takes(name: str) -> None:
-    shown = CliRunner().invoke(program([name]), [name, "--help"], env={"COLUMNS": "100"}).stdout
+    shown = invoke(name, "--help", columns=100).stdout
     assert not re.findall(r"<(?:str|path|int|int range|float|float range|text|integer)>", shown)
     usage = next(line for line in shown.splitlines() if "Usage:" in line)
     assert "{" not in usage

@@ -29,14 +29,11 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("kind", "term", "words"),
-    [
-        (Terminal, "dumb", "TERM names one without"),
-        (Terminal, "unknown", "TERM names one without"),
-        (io.StringIO, "xterm", "vramtui ps --json"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "term", "words"), [
+    (Terminal, "dumb", "TERM names one without"),
+    (Terminal, "unknown", "TERM names one without"),
+    (io.StringIO, "xterm", "vramtui ps --json"),
+])  # fmt: skip
 def test_an_output_that_cannot_show_it_is_one_sentence(
     kind: type[io.StringIO], term: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

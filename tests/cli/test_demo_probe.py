@@ -7,7 +7,7 @@ from vramtui.monitor.session import MonitorSession
 from vramtui.sources.demo import DemoSource
 
 
-def test_totals_stay_within_the_process() -> None:
+def test_totals_stay_within_the_process_and_a_loading_job_has_told_nothing() -> None:
     now = [1_000_000.0]
     demo = DemoSource(clock=lambda: now[0])
     for _ in range(600):
@@ -21,9 +21,6 @@ def test_totals_stay_within_the_process() -> None:
                 parts = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.activations)
                 assert sum(part or 0 for part in parts) == ledger.allocated
                 assert (ledger.allocated or 0) <= (ledger.reserved or 0)
-
-
-def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
     now = [1_000_000.0]
     demo = DemoSource(clock=lambda: now[0])
 

@@ -24,9 +24,7 @@ def test_the_exit_code_says_whether_it_works() -> None:
     assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 0
 
 
-def test_a_machine_without_a_gpu_ends_with_what_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     missing = Finding("nvml", "failed", "no library", "Install the driver.")
     monkeypatch.setattr(checks, "CHECKS", {"a": lambda: found("a", "ok"), "nvml": lambda: missing})
     with pytest.raises(SystemExit) as ended:
@@ -101,10 +99,7 @@ def test_this_pythons_torch_is_found() -> None:
     assert "run, dry run" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict", "told"),
-    rows(__file__, "a_torch_that_cannot_be_imported_is_said_so"),
-)
+@pytest.mark.parametrize(("text", "verdict", "told"), rows(__file__, "a_torch_that_cannot_be_imported_is_said_so"))
 def test_a_torch_that_cannot_be_imported_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str, told: str
 ) -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from vramtui.cli.main import program
+from tests.commands import invoke
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import card, chosen_device
 
-RUNNER = CliRunner()
 MIB = 1 << 20
 CATEGORIES = {
     "weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache",
@@ -69,7 +68,7 @@ MAIN = ("train.py", "--lr", "1e-3", "--width", "1024")
 
 def run(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> Result:
     asked = ("--gpu", gpu, "--engine", "fake", *options)
-    return RUNNER.invoke(program(("dry-run", "presets")), ["dry-run", *asked, *words])
+    return invoke("dry-run", *asked, *words)
 
 
 def document(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -297,10 +296,7 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
     assert started.returncode == 130
-    assert re.fullmatch(
-        r"vramtui: the trace was stopped while the model was made(, at endless\.py:\d)?\n",
-        said,
-    )
+    assert re.fullmatch(r"vramtui: the trace was stopped while the model was made(, at endless\.py:\d)?\n", said)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -404,9 +400,15 @@ def test_a_script_that_puts_nothing_on_the_gpu_does_not_fit_by_that(folder: Path
         assert "fits" not in done.stdout
 
 
-def test_a_size_is_a_card_of_that_size() -> None:
+def test_what_needs_no_run_is_answered_at_once() -> None:
     assert chosen_device("24GiB", None).total_memory == 24 << 30
     assert chosen_device("T4", None) == card("T4")
+    done = invoke("dry-run", "train.py", "--lr", "1", "--gpu", "4090")
+    assert done.exit_code == 2
+    assert "--gpu stands before the command: vramtui dry-run --gpu 4090 train.py --lr 1" in done.stderr
+    done = invoke("trace", "train.py")
+    assert done.exit_code == 2
+    assert "Did you mean vramtui dry-run?" in done.stderr
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -451,23 +453,11 @@ def test_several_gpus_are_one_table_and_one_list() -> None:
     assert [(one["gpu"], one["verdict"]) for one in read["gpus"]] == [("RTX4090", "fits"), ("2xH100", "fits")]
 
 
-def test_a_gpu_behind_the_script_is_named_with_the_corrected_line() -> None:
-    done = RUNNER.invoke(program(("dry-run",)), ["dry-run", "train.py", "--lr", "1", "--gpu", "4090"])
-    assert done.exit_code == 2
-    assert "--gpu stands before the command: vramtui dry-run --gpu 4090 train.py --lr 1" in done.stderr
-
-
 def test_without_a_gpu_it_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_source(**_: object) -> None:
         raise SourceFailed("no driver", "")
 
     monkeypatch.setattr("vramtui.cli.common.open_source.open_source", no_source)
-    done = RUNNER.invoke(program(("dry-run",)), ["dry-run", "train.py", "--gpu", "0"])
+    done = invoke("dry-run", "train.py", "--gpu", "0")
     assert done.exit_code == 3
     assert "--gpu has to name one: vramtui dry-run --gpu 4090 train.py --gpu 0" in done.stderr
-
-
-def test_former_commands_are_answered_with_the_new_one() -> None:
-    done = RUNNER.invoke(program(("dry-run",)), ["trace", "train.py"])
-    assert done.exit_code == 2
-    assert "Did you mean vramtui dry-run?" in done.stderr

@@ -3,14 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.commands import invoke
 from tests.tables import rows
-from vramtui.cli.main import program
 from vramtui.core.estimate.devices import sizes_of
 from vramtui.core.estimate.estimate import PHASE_TITLES
-
-RUNNER = CliRunner()
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +19,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> Result:
-    return RUNNER.invoke(program(), ["estimate", *arguments])
+    return invoke("estimate", *arguments)
 
 
 def document(*arguments: str) -> dict[str, Any]:
@@ -48,13 +46,19 @@ def test_the_document_of_one_estimate() -> None:
     assert weights >= 124_439_808 * 4
 
 
-def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
-    done = RUNNER.invoke(program(), ["presets", "show", "tiny-gpt"])
+def test_a_path_serves_as_well_as_a_name_and_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:
+    done = invoke("presets", "show", "tiny-gpt")
     path = own_folder / "copy.toml"
     path.write_text(done.stdout, encoding="utf-8")
     copy, original = document(str(path)), document("tiny-gpt")
     assert copy["preset"] == "copy"
     assert copy["estimates"] == original["estimates"]
+    path = own_folder / "mine.toml"
+    shown = invoke("presets", "show", "tiny-gpt").stdout
+    path.write_text(shown + '\n[measured]\nprocess = 1073741824\nwhere = "here"\n', encoding="utf-8")
+    text = run(str(path), "--method", "all").stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("measured")]
+    assert line.split() == ["measured", "–", "–", "1.00", "here"]
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), rows(__file__, "bad_input_is_one_sentence"))
@@ -67,14 +71,11 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert not done.stdout
 
 
-def test_the_exit_code_answers_whether_it_fits() -> None:
+def test_the_verdict_is_the_exit_code_and_exact_in_json() -> None:
     for arguments in (["--gpu", "H100"], ["--memory", "40GiB"], ["--gpu", "h-100", "--json"]):
         assert run("gpt2-124m", *arguments).exit_code == 0
     for arguments in (["--gpu", "T4"], ["--memory", "40GiB", "--gpu", "B200"], ["--memory", "80GB", "--json"]):
         assert run("llama-3.1-70b-infer", *arguments).exit_code == 1
-
-
-def test_the_verdict_in_json_is_exact() -> None:
     (one,) = document("tiny-gpt", "--memory", "4GiB")["estimates"]
     done = run("tiny-gpt", "--memory", f"{one['process']}", "--json")
     (exact,) = json.loads(done.stdout)["estimates"]
@@ -84,7 +85,7 @@ def test_the_verdict_in_json_is_exact() -> None:
     assert (done.exit_code, short["fits"], short["spare"]) == (1, False, -1)
 
 
-def test_every_part_is_shown_with_its_arithmetic() -> None:
+def test_every_part_is_shown_with_its_arithmetic_and_rules_beside_analytic() -> None:
     (one,) = document("gpt2-124m", "--gpu", "A100-80GB")["estimates"]
     done = run("gpt2-124m", "--gpu", "A100", "--explain")
     text = " ".join(done.stdout.split())
@@ -97,9 +98,6 @@ def test_every_part_is_shown_with_its_arithmetic() -> None:
         assert f"{one[total]:,}" in text
     assert text.startswith("✓ fits A100-80GB: needs ")
     assert "\x1b" not in done.stdout
-
-
-def test_rules_are_shown_beside_analytic() -> None:
     read = document("llama-3.1-8b-infer", "--method", "all")
     methods = [one["method"] for one in read["estimates"]]
     assert methods[0] == "simulated"
@@ -110,15 +108,6 @@ def test_rules_are_shown_beside_analytic() -> None:
     assert [one["method"] for one in document("llama-3.1-8b-infer", "--method", "rules")["estimates"]] == methods[1:]
     (single,) = document("llama-3.1-8b-infer", "--method", "rules:kv-cache")["estimates"]
     assert single["reserved"] is None
-
-
-def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:
-    path = own_folder / "mine.toml"
-    shown = RUNNER.invoke(program(), ["presets", "show", "tiny-gpt"]).stdout
-    path.write_text(shown + '\n[measured]\nprocess = 1073741824\nwhere = "here"\n', encoding="utf-8")
-    text = run(str(path), "--method", "all").stdout
-    (line,) = [line for line in text.splitlines() if line.startswith("measured")]
-    assert line.split() == ["measured", "–", "–", "1.00", "here"]
 
 
 AXOLOTL = """\
@@ -143,7 +132,7 @@ def test_a_training_programs_own_file_is_estimated(tmp_path: Path) -> None:
     assert found["preset"] == "gpt2"
     parts = {part["name"]: part["bytes"] for part in same["estimates"][0]["parts"]}
     assert {part["name"]: part["bytes"] for part in found["estimates"][0]["parts"]}["weights"] == parts["weights"]
-    fit = RUNNER.invoke(program(), ["fit", str(file), "--gpu", "T4", "--json"])
+    fit = invoke("fit", str(file), "--gpu", "T4", "--json")
     assert json.loads(fit.stdout)["preset"] == "gpt2"
 
 
@@ -155,13 +144,10 @@ def test_a_job_file_goes_over_the_preset_and_set_over_both(tmp_path: Path) -> No
     assert asked["estimates"][0]["parts"] == wanted["estimates"][0]["parts"]
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("micro_batch_size: 2\n", "names no model that is known here: give the model, and this file as job file"),
-        ("base_model: [", "job.yml"),
-    ],
-)
+@pytest.mark.parametrize(("content", "sentence"), [
+    ("micro_batch_size: 2\n", "names no model that is known here: give the model, and this file as job file"),
+    ("base_model: [", "job.yml"),
+])  # fmt: skip
 def test_a_job_file_that_does_not_do_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
     file = tmp_path / "job.yml"
     file.write_text(content)
@@ -181,19 +167,6 @@ def test_a_sequence_beyond_the_models_own_length_is_said(preset: str, setting: s
     assert line in done.stdout
 
 
-def test_several_gpus_are_one_table() -> None:
-    done = run("Qwen3-8B", "--gpu", "3060", "--gpu", "h100")
-    assert done.exit_code == 0  # one of them holds it
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["RTX3060", "H100"]
-    assert "does not fit" in done.stdout
-    assert "kind infer" in done.stdout
-    none = run("Qwen3-32B", "--gpu", "3060,3070")
-    assert none.exit_code == 1
-    document_of_both = document("Qwen3-32B", "--gpu", "3060,h100")["devices"]
-    assert [one["device"]["name"] for one in document_of_both] == ["RTX3060", "H100"]
-    assert [one["answer"]["estimates"][0]["fits"] for one in document_of_both] == [False, True]
-
-
 @pytest.mark.parametrize(("name", "sizes"), [("5060 Ti", 2), ("rtx3080", 2), ("A100", 2), ("V100", 2), ("A100-80GB", 0),
                                              ("4090", 0), ("24GB", 0)])  # fmt: skip
 def test_a_name_of_two_sizes_is_answered_for_both(name: str, sizes: int) -> None:
@@ -207,13 +180,13 @@ def test_a_name_of_two_sizes_is_answered_for_both(name: str, sizes: int) -> None
 
 
 def test_two_values_of_one_option_are_refused() -> None:
-    done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--gpu", "4090", "--gpu", "h100"])
+    done = invoke("fit", "gpt2-124m", "--gpu", "4090", "--gpu", "h100")
     assert done.exit_code == 2
     assert "--gpu is given twice, with 4090 and h100; `vramtui est" in done.stderr
-    assert RUNNER.invoke(program(), ["estimate", "gpt2-124m", "-b", "4", "--batch-size=4"]).exit_code == 0
+    assert invoke("estimate", "gpt2-124m", "-b", "4", "--batch-size=4").exit_code == 0
 
 
-def test_ollama_and_qlora_have_their_programs_defaults() -> None:
+def test_ollama_qlora_and_commands_behind_two_dashes() -> None:
     ollama = document("Qwen3-8B", "--serve", "ollama")["workload"]["run"]
     assert (ollama["engine"], ollama["max_model_len"], ollama["quantization"]) == ("ollama", None, "q4_k_m")
     longer = document("Qwen3-8B", "--serve", "ollama", "--seq-len", "8k", "--quant", "Q8_0")["workload"]["run"]
@@ -221,13 +194,20 @@ def test_ollama_and_qlora_have_their_programs_defaults() -> None:
     assert document("Qwen3-8B", "--qlora")["workload"]["run"]["checkpointing"] == "full"
     for given in (("--checkpointing", "none"), ("--set", "run.checkpointing=none")):
         assert document("Qwen3-8B", "--qlora", *given)["workload"]["run"]["checkpointing"] == "none"
-
-
-def test_a_command_stands_behind_two_dashes_or_in_quotes() -> None:
     words = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16384", "--no-such-thing"]
-    gpu = ("--gpu", "H100")
-    answers = [run(*gpu, "--", *words), run(" ".join(words), *gpu), run(*gpu, *words)]
+    answers = [run(*given, "--gpu", "H100") if given[0] != "--" else run("--gpu", "H100", *given)
+               for given in (["--", *words], [" ".join(words)])]  # fmt: skip
+    answers.append(run("--gpu", "H100", *words))
     assert {answer.exit_code for answer in answers} == {0}
     assert len({answer.stdout for answer in answers}) == 1
     assert "Not used: --no-such-thing." in answers[0].stdout
-    assert run(*words).stdout.startswith("takes 71.74 GiB of the 79.2 GiB of H100, its share of a GPU\n")
+    done = run("Qwen3-8B", "--gpu", "3060", "--gpu", "h100")
+    assert done.exit_code == 0  # one of them holds it
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["RTX3060", "H100"]
+    assert "does not fit" in done.stdout
+    assert "kind infer" in done.stdout
+    none = run("Qwen3-32B", "--gpu", "3060,3070")
+    assert none.exit_code == 1
+    document_of_both = document("Qwen3-32B", "--gpu", "3060,h100")["devices"]
+    assert [one["device"]["name"] for one in document_of_both] == ["RTX3060", "H100"]
+    assert [one["answer"]["estimates"][0]["fits"] for one in document_of_both] == [False, True]

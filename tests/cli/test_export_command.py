@@ -3,10 +3,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from vramtui.cli.export import Tls, address_of, check_options, serve_metrics
-from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
 
@@ -40,7 +39,7 @@ def test_options_that_do_not_go_together() -> None:
 def test_the_demo_as_a_file(tmp_path: Path) -> None:
     parser = pytest.importorskip("prometheus_client.parser", reason="needs the extra `prometheus`")
     file = tmp_path / "vramtui.prom"
-    ended = CliRunner().invoke(program(("export",)), ["export", "--demo", "--textfile", str(file), "--once"])
+    ended = invoke("export", "--demo", "--textfile", str(file), "--once")
     assert ended.exit_code == 0, ended.output
     families = {family.name: family for family in parser.text_string_to_metric_families(file.read_text())}
     assert set(families) == set(NAMES)

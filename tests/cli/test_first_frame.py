@@ -1,4 +1,4 @@
-import unicodedata
+from unicodedata import east_asian_width
 
 import msgspec
 
@@ -7,7 +7,7 @@ from vramtui.cli.dashboard.first_frame import frame_lines
 from vramtui.core.observation.readings import Gpu, Process, Sample
 
 
-def test_each_line_fits_whatever_the_processes_are_called() -> None:
+def test_each_line_fits_and_unknown_figures_and_lost_cards_are_said() -> None:
     sample = scenes.usual()
     hostile = Process(
         pid=4_194_304, type="C", used_memory=3 << 30, user="\x1b[31mroot", command="\u6f22" * 300 + "\x07"
@@ -17,11 +17,8 @@ def test_each_line_fits_whatever_the_processes_are_called() -> None:
         lines = frame_lines(msgspec.structs.replace(sample, gpus=gpus), "a demo", width, height)
         assert 0 < len(lines) < height
         assert all("\x1b" not in line and "\x07" not in line for line in lines)
-        assert all(_columns(line) <= width for line in lines)
+        assert all(sum(1 + (east_asian_width(one) in "WF") for one in line) <= width for line in lines)
         assert all(line.endswith("…") for line in lines if "\u6f22" in line)
-
-
-def test_unknown_figures_and_lost_cards_are_said() -> None:
     lost = Gpu(index=1, uuid="u1", name="NVIDIA L40S", state="lost", reason="GPU is lost")
     bare = Gpu(index=0, uuid="u0", name="NVIDIA H200", processes=(Process(pid=7, type="C"),))
     sample = Sample(taken_at=0, source="nvml", host=scenes.usual().host, gpus=(bare, lost))
@@ -29,7 +26,3 @@ def test_unknown_figures_and_lost_cards_are_said() -> None:
     assert "0 NVIDIA H200  –/– GiB\n" in text
     assert "1 NVIDIA L40S  GPU is lost" in text
     assert "N/A" in text
-
-
-def _columns(line: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)

@@ -1,16 +1,15 @@
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from vramtui.app.help.dialog import SECTIONS, bindings_of
-from vramtui.cli.main import program
 
 
 def say(*words: str) -> tuple[int, str]:
-    answer = CliRunner().invoke(program(), ["help", *words], env={"COLUMNS": "100"})
+    answer = invoke("help", *words, columns=100)
     return answer.exit_code, answer.output
 
 
-def test_every_part_of_the_preset_is_explained() -> None:
+def test_every_part_of_the_preset_is_explained_and_without_one_one_is_taken() -> None:
     code, text = say("estimating", "gpt2-124m", "--gpu", "H100")
     assert code == 0
     assert "gpt2-124m" in text
@@ -18,35 +17,8 @@ def test_every_part_of_the_preset_is_explained() -> None:
         assert f"\n{title}: " in text
     assert "124,439,808 parameters x 4 B" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_without_a_preset_one_is_taken() -> None:
     assert say("estimating")[0] == 0
-
-
-def test_keys_have_the_names_that_settings_use() -> None:
-    code, text = say("keys")
-    assert code == 0
-    for section in SECTIONS:
-        for binding in bindings_of(section):
-            assert f" {binding.id} " in text
-
-
-def test_keys_of_one_screen_fit_one_screen() -> None:
-    shown = CliRunner().invoke(program(("help",)), ["help", "keys", "watch"]).output
-    assert shown.startswith("Watch\n")
-    assert "plan." not in shown
-    wrong = CliRunner().invoke(program(("help",)), ["help", "keys", "nothing"])
-    assert wrong.exit_code == 2
-    assert "no screen is called 'nothing'; there are" in wrong.output
-
-
-def test_folders_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRAMTUI_DATA_DIR", "/somewhere")
-    assert "/somewhere/history.sqlite3" in say("files")[1]
-
-
-def test_number_formats_are_told_bit_by_bit() -> None:
+    assert "did you mean estimating" in say("estimting")[1]
     code, text = say("precisions")
     assert code == 0
     rows = {line[:10].strip(): line[10:].split() for line in text.splitlines()[1:8]}
@@ -63,12 +35,27 @@ def test_number_formats_are_told_bit_by_bit() -> None:
     assert "19 of their 32 bits" in " ".join(text.split())
 
 
+def test_keys_have_the_names_that_settings_use_and_fit_one_screen() -> None:
+    code, text = say("keys")
+    assert code == 0
+    for section in SECTIONS:
+        for binding in bindings_of(section):
+            assert f" {binding.id} " in text
+    shown = invoke("help", "keys", "watch").output
+    assert shown.startswith("Watch\n")
+    assert "plan." not in shown
+    wrong = invoke("help", "keys", "nothing")
+    assert wrong.exit_code == 2
+    assert "no screen is called 'nothing'; there are" in wrong.output
+
+
+def test_folders_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", "/somewhere")
+    assert "/somewhere/history.sqlite3" in say("files")[1]
+
+
 @pytest.mark.parametrize("words", [["estimting"], ["keys", "gpt2-124m"], ["estimating", "no-such-preset"]])
 def test_what_is_not_there_is_one_sentence(words: list[str]) -> None:
     code, text = say(*words)
     assert code == 2
     assert len(text.splitlines()) == 1
-
-
-def test_the_nearest_topic_is_named() -> None:
-    assert "did you mean estimating" in say("estimting")[1]

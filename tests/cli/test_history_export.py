@@ -1,14 +1,13 @@
 import csv
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.examples import a_run
-from vramtui.cli.main import program
+from tests.records.test_html import Page
 from vramtui.core.estimate.devices import card
 from vramtui.core.runs.run import Run
 from vramtui.estimators.analytic import ANALYTIC
@@ -17,7 +16,6 @@ from vramtui.records.run_history import FILE, RunHistory
 
 GIB = 1 << 30
 HOSTILE = "train.py <script>alert(1)</script> \x1b[2J | `id` =1+1"
-invoke = CliRunner().invoke
 
 
 @pytest.fixture
@@ -46,33 +44,8 @@ def run() -> Run:
     )
 
 
-class Page(HTMLParser):
-    """Checks that every element is closed in order, and that nothing is loaded from elsewhere."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-        self.polygons = 0
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in {"script", "link", "img", "iframe"}
-        assert not {"src", "href", "onload"} & {name for name, _ in attrs}
-        self.polygons += tag == "polygon"
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data + " "
-
-
 def export(path: Path, run: int = 1) -> str:
-    done = invoke(program(), ["history", str(run), "--export", str(path)])
+    done = invoke("history", str(run), "--export", str(path))
     assert (done.exit_code, done.output) == (0, "")
     return path.read_text(encoding="utf-8")
 
@@ -92,13 +65,20 @@ def test_every_format(kept: RunHistory, tmp_path: Path) -> None:
     assert "## Memory over time" in texts[2]
     assert "batch_size = " in texts[2]
     page = Page(texts[3])
-    assert page.polygons == 1
-    assert "1 m 30 s after its start" in page.text
+    assert page.tags.isdisjoint({"script", "link", "img", "iframe"})
+    assert page.attributes.isdisjoint({"src", "href", "onload"})
+    assert texts[3].count("<polygon") == 1
+    assert "1 m 30 s after its start" in page.words
 
 
-def test_bad_use(kept: RunHistory, tmp_path: Path) -> None:
+def test_bad_use_writes_and_overwrites_nothing(kept: RunHistory, tmp_path: Path) -> None:
+    kept.keep(run())
+    text = export(tmp_path / "run.md")
+    done = invoke("history", "1", "--export", str(tmp_path / "run.md"))
+    assert (done.exit_code, "file exists" in done.stderr) == (2, True)
+    assert (tmp_path / "run.md").read_text(encoding="utf-8") == text
     file = tmp_path / "run.md"
-    assert invoke(program(), ["history", "1", "--export", str(file)]).exit_code == 2
+    assert invoke("history", "1", "--export", str(file)).exit_code == 2
     kept.keep(run())
     for words, said in (
         (["--export", str(file)], "--export takes one run"),
@@ -106,14 +86,6 @@ def test_bad_use(kept: RunHistory, tmp_path: Path) -> None:
         (["1", "--export", "run.htm"], "did you mean html"),
         (["1", "--export", str(tmp_path / "none" / "run.md")], "no such file or directory"),
     ):
-        done = invoke(program(), ["history", *words])
+        done = invoke("history", *words)
         assert done.exit_code == 2
         assert said in done.stderr
-
-
-def test_nothing_is_overwritten(kept: RunHistory, tmp_path: Path) -> None:
-    kept.keep(run())
-    text = export(tmp_path / "run.md")
-    done = invoke(program(), ["history", "1", "--export", str(tmp_path / "run.md")])
-    assert (done.exit_code, "file exists" in done.stderr) == (2, True)
-    assert (tmp_path / "run.md").read_text(encoding="utf-8") == text

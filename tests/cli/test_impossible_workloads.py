@@ -5,11 +5,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from vramtui.cli.main import program
+from tests.commands import invoke
 
-RUNNER = CliRunner()
 IMPOSSIBLE = [
     ("llama-3.1-8b-full", "model.num_attention_heads=7", "does not divide model.hidden_size = 4096"),
     ("llama-3.1-8b-full", "model.head_dim=3", "model.head_dim = 3 is odd, and rotary positions turn pairs of numbers"),
@@ -40,7 +38,7 @@ FILES = [
 
 def sentence(*arguments: str) -> str:
     """What stands on standard error, which has to be one line of its own and all there is."""
-    done = RUNNER.invoke(program(), list(arguments))
+    done = invoke(*arguments)
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -89,7 +87,7 @@ def test_a_config_is_estimated_and_trained_with_any_run(tmp_path: Path) -> None:
     found = {}
     for more in ([], ["run.kind=train", "run.batch_size=4", "run.sequence_length=64"]):
         settings = [part for setting in more for part in ("--set", setting)]
-        done = RUNNER.invoke(program(), ["estimate", str(path), "--json", *settings])
+        done = invoke("estimate", str(path), "--json", *settings)
         assert done.exit_code == 0, done.stderr
         (one,) = json.loads(done.stdout)["estimates"]
         found[bool(more)] = one["allocated"]

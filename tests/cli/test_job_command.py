@@ -45,11 +45,7 @@ def test_which_script_runs_with_which_arguments(
     assert Path(found.python).parent in {folder / "bin", Path(PYTHON).parent}
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    rows(__file__, "what_cannot_be_traced_is_a_sentence"),
-    ids=str,
-)
+@pytest.mark.parametrize(("words", "sentence"), rows(__file__, "what_cannot_be_traced_is_a_sentence"), ids=str)
 def test_what_cannot_be_traced_is_a_sentence(folder: Path, words: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         job_command(words.split(), str(folder), {"PATH": str(folder / "bin")})

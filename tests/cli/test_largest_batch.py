@@ -18,18 +18,13 @@ def script(folder: Path, text: str = "") -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "value", "with_four"),
-    [
-        (["--lr", "1", "--batch-size", "16", "x"], 16, ("--lr", "1", "--batch-size", "4", "x")),
-        (["--batch_size=12", "x"], 12, ("--batch_size=4", "x")),
-        (["--per_device_train_batch_size", "8"], 8, ("--per_device_train_batch_size", "4")),
-        (["-b", "64"], 64, ("-b", "4")),
-    ],
-)
-def test_the_flag_among_the_arguments(
-    arguments: list[str], value: int, with_four: tuple[str, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("arguments", "value", "with_four"), [
+    (["--lr", "1", "--batch-size", "16", "x"], 16, ("--lr", "1", "--batch-size", "4", "x")),
+    (["--batch_size=12", "x"], 12, ("--batch_size=4", "x")),
+    (["--per_device_train_batch_size", "8"], 8, ("--per_device_train_batch_size", "4")),
+    (["-b", "64"], 64, ("-b", "4")),
+])  # fmt: skip
+def test_the_flag_that_was_given(arguments: list[str], value: int, with_four: tuple[str, ...], tmp_path: Path) -> None:
     found = batch_flag(["python", script(tmp_path, PARSER), *arguments])
     assert (found.value, found.arguments(4)[2:]) == (value, with_four)
 
@@ -73,12 +68,9 @@ def test_memory_that_grows_with_the_batch_takes_few_traces(value: int, fixed: in
     assert sentence.startswith(f"largest batch that fits: {largest} (--batch-size {largest}); {largest + 1} does not")
 
 
-def test_not_even_one() -> None:
+def test_not_even_one_fits_or_the_search_is_cut_off() -> None:
     assert search(16, 1000, fixed=1000, each=1) == ("not even --batch-size 1 fits", 4)
     assert search(1, 1000, fixed=1000, each=1) == ("not even --batch-size 1 fits", 0)
-
-
-def test_a_search_that_is_cut_off_says_what_it_knows() -> None:
     sentence, traces = search(1 << 20, 1 << 30, fixed=(1 << 30) - 1, each=1)
     assert traces == MOST_TRACES
     assert sentence == "--batch-size 4096 does not fit either"

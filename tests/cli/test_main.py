@@ -6,6 +6,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.tables import rows
 from vramtui.cli.main import COMMANDS, program
 from vramtui.cli.options import COMMANDS as WORDED
@@ -33,21 +34,17 @@ ROOT_OPTIONS = {
 def test_an_option_before_a_command_is_never_dropped(command: str) -> None:
     """`vramtui --host gpu01 ps` listed this machine's processes, and ended with 0."""
     app = program((command,))
-    runner = CliRunner()
     for option, values in ROOT_OPTIONS.items():
-        given = runner.invoke(app, [option, *values, command], env={"COLUMNS": "200"})
+        given = CliRunner().invoke(app, [option, *values, command], env={"COLUMNS": "200"})
         assert given.exit_code == 2, (option, command, given.output)
         said = f"{option} goes after the command: vramtui {command} {option}"
         assert said in given.output or f"{option} is an option of the dashboard; vramtui {command} does" in given.output
 
 
-def test_every_option_of_the_root_is_tried() -> None:
+def test_every_option_of_the_root_is_tried_and_help_lists_every_command_on_one_screen() -> None:
     root = get_command(program(()))
     names = {max(parameter.opts, key=len) for parameter in root.params}
     assert names - {"--version", "--help", "--install-completion", "--show-completion"} == ROOT_OPTIONS.keys()
-
-
-def test_help_lists_every_command_on_one_screen() -> None:
     assert WORDED.keys() == COMMANDS.keys()
     assert len(COMMANDS) <= 16
     lines = help_screen().splitlines()
@@ -60,7 +57,7 @@ def test_help_lists_every_command_on_one_screen() -> None:
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS} - {"presets", "run", "dry-run"}))
 def test_help_of_a_command_begins_with_an_example_and_its_common_options(command: str) -> None:
-    shown = CliRunner().invoke(program((command,)), [command, "--help"], env={"COLUMNS": "80"}).output
+    shown = invoke(command, "--help", columns=80).output
     first = shown[: shown.index("╰", shown.index("╭─ Options"))]
     assert len(first.splitlines()) <= 24
     assert MORE not in first
@@ -68,32 +65,28 @@ def test_help_of_a_command_begins_with_an_example_and_its_common_options(command
 
 
 @pytest.mark.parametrize(
-    ("typed", "answer"),
-    rows(__file__, "a_word_that_is_no_command_is_answered_with_what_it_may_mean"),
+    ("typed", "answer"), rows(__file__, "a_word_that_is_no_command_is_answered_with_what_it_may_mean")
 )
 def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str, answer: str) -> None:
-    given = CliRunner().invoke(program(), [typed], env={"COLUMNS": "200"})
+    given = invoke(typed, columns=200)
     assert given.exit_code == 2
     assert f"No such command '{typed}'. " in given.output
     assert answer in given.output
 
 
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("ps --interval abc", "'abc' is not a number."),
-        ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is not a whole number."),
-        ("estimate Qwen3-8B Qwen3-4B", "Put a name of several words in quotes"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "answer"), [
+    ("ps --interval abc", "'abc' is not a number."),
+    ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is not a whole number."),
+    ("estimate Qwen3-8B Qwen3-4B", "Put a name of several words in quotes"),
+])  # fmt: skip
 def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -> None:
-    given = CliRunner().invoke(program((typed.partition(" ")[0],)), typed.split(), env={"COLUMNS": "200"})
+    given = invoke(*typed.split(), columns=200)
     assert given.exit_code == 2
     assert answer in given.output
 
 
 @pytest.mark.parametrize(("command", "example"), [("estimate", "vramtui estimate Qwen3-8B --gpu 4090"), ("oom", "")])
 def test_a_word_that_is_missing_is_shown_in_an_example(command: str, example: str) -> None:
-    given = CliRunner().invoke(program((command,)), [command], env={"COLUMNS": "200"}, input="")
+    given = invoke(command, columns=200, input="")
     assert given.exit_code == 2
     assert (f"As in: {example}" in given.output) == bool(example)

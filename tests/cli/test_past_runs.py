@@ -16,7 +16,7 @@ def chosen(folder: Path, *formats: str) -> SnapshotSaver:
     return SnapshotSaver(settings, folder / "config.toml")
 
 
-def test_the_history_as_it_is(tmp_path: Path) -> None:
+def test_the_history_as_it_is_and_a_report_where_snapshots_go(tmp_path: Path) -> None:
     history = RunHistory(tmp_path / FILE)
     past = PastRuns(lambda: history, chosen(tmp_path / "out"))
     assert past.runs() == ()
@@ -33,9 +33,6 @@ def test_the_history_as_it_is(tmp_path: Path) -> None:
     assert repr(past.stamp()) != repr(stamps[-1])
     with pytest.raises(UserError, match="not in the history any more"):
         past.forget(number)
-
-
-def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
     kept = demo_runs(time.time(), "h")[3]
     past = PastRuns(lambda: RunHistory(tmp_path / FILE), chosen(tmp_path / "out", "html", "json"))
     paths = [Path(path) for path in past.report(kept)]
@@ -43,7 +40,7 @@ def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
     assert {path.parent for path in paths} == {tmp_path / "out"}
 
 
-def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demos_runs_are_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
     saver = chosen(tmp_path)
     assert isinstance(past_runs(saver, demo=False, made_up=False), PastRuns)
@@ -51,17 +48,15 @@ def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkey
     RunHistory(tmp_path / FILE).keep(demo_runs(time.time(), "h")[0].run)
     assert isinstance(past_runs(saver, demo=False, made_up=True), PastRuns)
     assert isinstance(past_runs(saver, demo=True, made_up=True), DemoPast)
-
-
-def test_the_demo_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
-    past = DemoPast(1.8e9, chosen(tmp_path))
+    empty = tmp_path / "empty"
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(empty))
+    past = DemoPast(1.8e9, chosen(empty))
     before = past.runs()
     stamp = past.stamp()
     past.forget(before[0].id)
     assert past.runs() == before[1:]
     assert past.stamp() != stamp
-    assert not list(tmp_path.iterdir())
+    assert not empty.exists()
     assert past.note
 
 

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
-from vramtui.cli.main import program
+from tests.commands import invoke
 from vramtui.cli.pick import no_room
 from vramtui.cli.run.command import placed_by
 from vramtui.cli.run.placement import (
@@ -95,14 +94,11 @@ def test_cards_of_amd_are_named_as_rocm_does(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [2]
     # Beside a card of NVIDIA's, which comes first, they are counted by themselves, and a job is for the one vendor.
-    beside = msgspec.structs.replace(sample, gpus=(*host(40 * GIB).gpus, *_further(cards)))
+    further = (msgspec.structs.replace(gpu, index=gpu.index + 1) for gpu in cards)
+    beside = msgspec.structs.replace(sample, gpus=(*host(40 * GIB).gpus, *further))
     assert [gpu.uuid for gpu, _ in candidates(beside, need)] == ["GPU-0"]
     assert [own_index(gpu, beside.gpus) for gpu in beside.gpus] == [0, 0, 1, 2]
     assert runtime_uuid(beside.gpus[2], beside.gpus) == "1"
-
-
-def _further(gpus: tuple[Gpu, ...]) -> list[Gpu]:
-    return [msgspec.structs.replace(gpu, index=gpu.index + 1) for gpu in gpus]
 
 
 def test_a_preset_needs_what_it_is_estimated_to(tmp_path: Path) -> None:
@@ -114,7 +110,7 @@ def test_a_preset_needs_what_it_is_estimated_to(tmp_path: Path) -> None:
     del tmp_path
 
 
-def test_two_that_wait_do_not_take_the_same(tmp_path: Path) -> None:
+def test_two_that_wait_do_not_take_the_same_and_it_says_what_it_waits_for(tmp_path: Path) -> None:
     sample, first, second = host(60 * GIB, 50 * GIB), Claims(tmp_path), Claims(tmp_path)
     assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), first)] == [0]
     assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), second)] == [1]
@@ -125,17 +121,12 @@ def test_two_that_wait_do_not_take_the_same(tmp_path: Path) -> None:
     first.release()
     both = [gpu for gpu, _ in claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path))]
     assert placing(both, sample.gpus) == {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
-
-
-def test_it_says_what_it_waits_for_and_goes_on_after_a_failed_read(tmp_path: Path) -> None:
     said: list[str] = []
     source = Source(host(10 * GIB), SourceFailed("gone"), host(10 * GIB), host(60 * GIB))
-    _, (found,) = wait_for_room(source, Need(38 * GIB), Claims(tmp_path), say=said.append, sleep=lambda _: None)
+    others = Claims(tmp_path / "others")
+    _, (found,) = wait_for_room(source, Need(38 * GIB), others, say=said.append, sleep=lambda _: None)
     assert found[0].index == 0
     assert said == ["waiting for 1 GPU; GPU 0 needs 38.0 GiB, has 10.0 GiB: 28.0 GiB short"]
-
-
-def test_what_never_fits_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"needs 90\.0 GiB on each of 1 GPU, and 0 of the 2 here"):
         wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(90 * GIB), Claims(tmp_path), say=print)
     with pytest.raises(UserError, match="on each of 3 GPUs, and 2 of the 2 here"):
@@ -179,7 +170,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     [(("2",), "1,2"), (("24GB",), "1"), (("--count", "2"), "1,2"), (("--memory", "110GB", "-n", "2"), "1,2")],
 )
 def test_pick_takes_what_people_type_and_says_who_is_there(words: tuple[str, ...], index: str) -> None:
-    done = CliRunner().invoke(program(), ["pick", "--demo", *words])
+    done = invoke("pick", "--demo", *words)
     assert done.stdout == f"{index}\n"
     assert done.stderr.splitlines()[0] == (
         "vramtui: also on GPU 1: pid 5120 (bo), 20.9 GiB: serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8"

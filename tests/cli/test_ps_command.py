@@ -5,14 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.tables import rows
-from vramtui.cli.main import program
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, PcieTraffic, Process, Sample
-
-run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +19,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_document_keeps_its_contract() -> None:
-    result = run(program(), ["ps", "--demo", "--json"])
+    result = invoke("ps", "--demo", "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["schema"] == 1
@@ -39,8 +36,8 @@ def test_the_document_keeps_its_contract() -> None:
     assert {"pid", "type", "user", "command", "used_memory", "peak_memory", "started_at", "state"} <= set(process)
 
 
-def test_the_table_shows_who_holds_what() -> None:
-    result = run(program(), ["ps", "--demo"])
+def test_the_table_shows_who_holds_what_of_the_gpus_and_user_that_are_chosen() -> None:
+    result = invoke("ps", "--demo")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     training = next(line for line in lines if "train.py" in line)
@@ -49,61 +46,12 @@ def test_the_table_shows_who_holds_what() -> None:
     foot = "all processes 140.4 GiB · driver 2.4 GiB · unattributed 9.1 GiB: GPU 3 9.1 (driver, exited pids)"
     assert [line for line in lines if "unattributed" in line] == [foot]
     assert "free: GPU 0 64.2, GPU 1 118.9, GPU 2 118.6, GPU 3 108.0 of 140.4 GiB NVIDIA H200" in result.stdout
-
-
-def test_gpus_and_a_user_are_chosen() -> None:
-    result = run(program(), ["ps", "--demo", "--gpu", "0,2", "--csv", "--user", "carla"])
+    result = invoke("ps", "--demo", "--gpu", "0,2", "--csv", "--user", "carla")
     assert [row["pid"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["6001"]
-    document = json.loads(run(program(), ["ps", "--demo", "--gpu", "3", "--json"]).stdout)
+    document = json.loads(invoke("ps", "--demo", "--gpu", "3", "--json").stdout)
     assert [gpu["index"] for gpu in document["gpus"]] == [3]
-    once = run(program(), ["--demo", "--once", "--only", "1"])
+    once = invoke("--demo", "--once", "--only", "1")
     assert (once.exit_code, "5120" in once.stdout, "4213" in once.stdout) == (0, True, False)
-
-
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(program(), ["ps", "--demo", "--gpu", "9"])
-    assert (result.exit_code, "there is no GPU 9 here. There are 0, 1, 2, 3." in result.stderr) == (3, True)
-    result = run(program(), ["ps", "--demo", "--gpu", "one"])
-    assert (result.exit_code, "'one' is not a GPU" in result.stderr) == (2, True)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-    document = json.loads(run(program(), ["ps", "--demo", "--gpu", "visible", "--json"]).stdout)
-    assert [gpu["index"] for gpu in document["gpus"]] == [2]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "CUDA_VISIBLE_DEVICES is not set" in run(program(), ["ps", "--demo", "--gpu", "visible"]).stderr
-
-
-def test_no_driver_is_a_sentence_and_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_driver() -> None:
-        raise SourceFailed("NVML cannot be loaded: libnvidia-ml.so.1 was not found.", "Install the driver.")
-
-    monkeypatch.setattr("vramtui.sources.pick.pick_source", no_driver)
-    result = run(program(), ["ps"])
-    assert result.exit_code == 3
-    assert "libnvidia-ml.so.1 was not found. Install the driver." in result.stderr
-    assert "Traceback" not in result.output
-
-
-def test_a_demo_of_a_recording_is_refused(tmp_path: Path) -> None:
-    result = run(program(), ["ps", "--demo", "--replay", str(tmp_path / "x.jsonl")])
-    assert result.exit_code == 2
-    assert "give one of them" in result.stderr
-
-
-def test_a_recording_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    result = run(program(), ["ps", "--replay", str(tmp_path / "none.jsonl")])
-    assert result.exit_code == 2
-    assert "none.jsonl" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-
-
-def printed(*options: str) -> list[str]:
-    result = run(program(), ["ps", "--demo", *options])
-    assert result.exit_code == 0, result.output
-    below = ("─", "shown", "all processes", "free:", "NOW", "~")
-    return [line for line in result.stdout.splitlines() if line.startswith(" NOW") or not line.startswith(below)]
-
-
-def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for() -> None:
     lines = printed("--sort", "now", "--top", "2")
     assert lines[0].split()[:2] == ["GPU", "PID"]
     assert printed("-n", "2") == printed("--top", "2") == lines, "the largest without --sort as well"
@@ -111,14 +59,55 @@ def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for(
     held = [float(line.split()[4]) for line in lines[1:]]
     assert len(held) == 2
     assert held == sorted(held, reverse=True)
+    lines = printed("--filter", "user:anna gpu:0")
+    assert len(lines) > 1
+    assert all("anna" in line and line.split()[0] == "0" for line in lines[1:])
+    found = list(csv.DictReader(io.StringIO("\n".join(printed("--csv", "--sort", "now")))))
+    assert int(found[0]["used_bytes"]) > 1 << 30
+    assert {"gpu", "pid", "user", "peak_bytes", "predicted_bytes", "command"} <= set(found[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "begins"),
-    rows(__file__, "one_line_below_says_what_belongs_to_no_process"),
-)
+def test_a_gpu_or_a_driver_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke("ps", "--demo", "--gpu", "9")
+    assert (result.exit_code, "there is no GPU 9 here. There are 0, 1, 2, 3." in result.stderr) == (3, True)
+    result = invoke("ps", "--demo", "--gpu", "one")
+    assert (result.exit_code, "'one' is not a GPU" in result.stderr) == (2, True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    document = json.loads(invoke("ps", "--demo", "--gpu", "visible", "--json").stdout)
+    assert [gpu["index"] for gpu in document["gpus"]] == [2]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "CUDA_VISIBLE_DEVICES is not set" in invoke("ps", "--demo", "--gpu", "visible").stderr
+
+    def no_driver() -> None:
+        raise SourceFailed("NVML cannot be loaded: libnvidia-ml.so.1 was not found.", "Install the driver.")
+
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", no_driver)
+    result = invoke("ps")
+    assert result.exit_code == 3
+    assert "libnvidia-ml.so.1 was not found. Install the driver." in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_recording_of_a_demo_or_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = invoke("ps", "--demo", "--replay", str(tmp_path / "x.jsonl"))
+    assert result.exit_code == 2
+    assert "give one of them" in result.stderr
+    result = invoke("ps", "--replay", str(tmp_path / "none.jsonl"))
+    assert result.exit_code == 2
+    assert "none.jsonl" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def printed(*options: str) -> list[str]:
+    result = invoke("ps", "--demo", *options)
+    assert result.exit_code == 0, result.output
+    below = ("─", "shown", "all processes", "free:", "NOW", "~")
+    return [line for line in result.stdout.splitlines() if line.startswith(" NOW") or not line.startswith(below)]
+
+
+@pytest.mark.parametrize(("options", "begins"), rows(__file__, "one_line_below_says_what_belongs_to_no_process"))
 def test_one_line_below_says_what_belongs_to_no_process(options: list[str], begins: str) -> None:
-    lines = run(program(), ["ps", "--demo", *options]).stdout.splitlines()
+    lines = invoke("ps", "--demo", *options).stdout.splitlines()
     foot = [line for line in lines if "all processes" in line]
     assert [line.startswith(begins) for line in foot] == [True], lines
     assert ("unattributed 9.1 GiB: GPU 3 9.1 (driver, exited pids)" in foot[0]) == ("--gpu" not in options)
@@ -154,15 +143,15 @@ def test_a_card_that_is_cut_into_instances_is_not_free_beside_them(monkeypatch: 
     monkeypatch.setattr("vramtui.sources.pick.pick_source", Cut)
     for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
-    told = run(program(), ["ps"]).stdout
+    told = invoke("ps").stdout
     assert "free: GPU 0:0 34.0, GPU 0:1 40.0 of 40.0 GiB H100 MIG 3g.40gb; GPU 1 80.0 of 80.0 GiB H100" in told
-    rows = list(csv.DictReader(io.StringIO(run(program(), ["ps", "--csv"]).stdout)))
+    rows = list(csv.DictReader(io.StringIO(invoke("ps", "--csv").stdout)))
     assert [(row["gpu"], row["uuid"], row["job"]) for row in rows] == [("0", "MIG-1", "docker trainer")]
-    assert run(program(), ["pick"]).stdout == "1\n"
+    assert invoke("pick").stdout == "1\n"
     # An instance has no index of its own, and a job of several GPUs can use none.
-    assert run(program(), ["pick", "--gpus", "2"]).exit_code == 1
+    assert invoke("pick", "--gpus", "2").exit_code == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
-    assert run(program(), ["pick"]).stdout == "MIG-2\n"
+    assert invoke("pick").stdout == "MIG-2\n"
 
 
 class Measuring(Cut):
@@ -172,38 +161,26 @@ class Measuring(Cut):
         return Absence.NOT_SUPPORTED if gpu_uuid.startswith("MIG") else PcieTraffic(sent=3 << 20, received=5 << 20)
 
 
-def test_traffic_is_measured_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_stands_beside_a_process_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramtui.sources.pick.pick_source", Measuring)
-    assert "PCIe" not in run(program(), ["ps"]).stdout
-    told = run(program(), ["ps", "--traffic"]).stdout
+    assert "PCIe" not in invoke("ps").stdout
+    told = invoke("ps", "--traffic").stdout
     assert "over PCIe, sent and received: GPU 0 3.0 MiB/s and 5.0 MiB/s, GPU 0:0 not supported, GPU 0:1" in told
-    gpus = json.loads(run(program(), ["ps", "--traffic", "--json"]).stdout)["gpus"]
+    gpus = json.loads(invoke("ps", "--traffic", "--json").stdout)["gpus"]
     assert [gpu["pcie_received"] for gpu in gpus] == [5 << 20, None, None, 5 << 20]
     assert [gpu["absent"].get("pcie_sent") for gpu in gpus] == [None, "not_supported", "not_supported", None]
-    assert run(program(), ["ps", "--traffic", "--csv"]).exit_code == 2
-
-
-def test_what_it_runs_in_stands_beside_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke("ps", "--traffic", "--csv").exit_code == 2
     monkeypatch.setattr("vramtui.sources.pick.pick_source", Cut)
-    heading, _, row, *_ = run(program(), ["ps"]).stdout.splitlines()
+    heading, _, row, *_ = invoke("ps").stdout.splitlines()
     assert row[heading.index("JOB") :].startswith("docker trainer   python train.py")
-
-
-def test_a_pipe_gets_the_whole_of_a_long_command(monkeypatch: pytest.MonkeyPatch) -> None:
     command = "vllm serve " + " ".join(f"--setting-{number}=value" for number in range(200))
     monkeypatch.setattr("vramtui.sources.pick.pick_source", lambda: Cut(command))
-    told = run(program(), ["ps"]).stdout
+    told = invoke("ps").stdout
     assert command in told
     assert "\x1b" not in told
     assert (
         max(len(line) for line in told.splitlines() if command not in line) < 450
     )  # no rule as long as it, no filling
-
-
-def test_a_filter_is_that_of_the_dashboard() -> None:
-    lines = printed("--filter", "user:anna gpu:0")
-    assert len(lines) > 1
-    assert all("anna" in line and line.split()[0] == "0" for line in lines[1:])
 
 
 @pytest.mark.parametrize("by", ["user", "job"])
@@ -218,12 +195,6 @@ def test_what_users_and_jobs_hold_is_added_up(by: str) -> None:
         assert len({group[4] for group in groups}) == len(groups) < len(every)
 
 
-def test_comma_separated_values_are_bytes() -> None:
-    found = list(csv.DictReader(io.StringIO("\n".join(printed("--csv", "--sort", "now")))))
-    assert int(found[0]["used_bytes"]) > 1 << 30
-    assert {"gpu", "pid", "user", "peak_bytes", "predicted_bytes", "command"} <= set(found[0])
-
-
 @pytest.mark.parametrize("by", ["user", "job"])
 def test_sums_are_comma_separated_values_too(by: str) -> None:
     every = list(csv.DictReader(io.StringIO("\n".join(printed("--csv")))))
@@ -235,16 +206,13 @@ def test_sums_are_comma_separated_values_too(by: str) -> None:
     assert [one["user"] for one in sums] == [line.split()[4] for line in printed("--by", by)[1:]]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--sort", "memroy"], "there is no column 'memroy'"),
-        (["--filter", "pid:abc"], "a pid is a number"),
-        (["--json", "--top", "1"], "--json has every process"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    (["--sort", "memroy"], "there is no column 'memroy'"),
+    (["--filter", "pid:abc"], "a pid is a number"),
+    (["--json", "--top", "1"], "--json has every process"),
+])  # fmt: skip
 def test_what_cannot_be_picked_is_said_in_a_sentence(options: list[str], words: str) -> None:
-    result = run(program(), ["ps", "--demo", *options])
+    result = invoke("ps", "--demo", *options)
     assert result.exit_code == 2
     assert words in result.output
     assert "Traceback" not in result.output

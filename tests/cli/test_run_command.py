@@ -100,23 +100,34 @@ def test_its_exit_code_is_the_jobs(environment: dict[str, str], shell: str, code
     assert f"ended with {code}" in done.stderr
 
 
-def test_what_goes_in_and_out_is_the_jobs_alone(environment: dict[str, str]) -> None:
+def test_its_input_output_and_options_are_the_jobs_alone(environment: dict[str, str]) -> None:
     done = ended(environment, "--", "sh", "-c", "cat; echo complaint >&2", input="one\ntwo\n")
     assert done.stdout == "one\ntwo\n"
     assert done.stderr.startswith("complaint\n")
     assert "no process of it used CUDA through PyTorch" in done.stderr
+    done = ended(environment, PYTHON, "-c", "import sys; print(sys.argv[1:])", "--steps", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "['--steps', '1', '--json']"
+    folder = Path(environment["XDG_RUNTIME_DIR"]) / "vramtui"
+    folder.chmod(0o755)
+    done = ended(environment, "--", "sh", "-c", "echo $VRAMTUI_PROBE; exit 4")
+    assert (done.returncode, done.stdout) == (4, "\n")
+    assert "the job runs without a probe" in done.stderr
+    folder.chmod(0o700)
+    done = ended(environment, "--predict", "--", "sh", "-c", "echo out; exit 4")
+    assert (done.returncode, done.stdout) == (4, "out\n")
+    assert done.stderr.startswith("vramtui: no dry run of the job: sh is not a Python program")
+    waits = ended(environment, "--predict", "--when-fits", "--", "sh", "-c", "echo out")
+    assert (waits.returncode, waits.stdout) == (2, "")
 
 
-def test_a_program_that_is_not_there_is_said_as_a_shell_says_it(environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_not_there_starts_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     done = ended(environment, "--", "no-such-program")
     assert (done.returncode, done.stderr) == (127, "vramtui: no-such-program: no such file or directory\n")
     (tmp_path / "data.txt").write_text("", encoding="utf-8")
     done = ended(environment, "--", str(tmp_path / "data.txt"))
     assert done.returncode == 126
     assert "permission denied" in done.stderr
-
-
-def test_a_preset_that_is_not_there_starts_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     done = ended(environment, "--preset", "no-such", "--", "touch", str(tmp_path / "made"))
     assert done.returncode == 2
     assert "no-such" in done.stderr
@@ -265,18 +276,8 @@ def test_the_exit_code_survives_errors_that_cannot_be_written(environment: dict[
         assert running.wait() == 7
 
 
-def test_a_run_that_cannot_be_probed_is_run_all_the_same(environment: dict[str, str]) -> None:
-    folder = Path(environment["XDG_RUNTIME_DIR"]) / "vramtui"
-    folder.mkdir(mode=0o755)
-    done = ended(environment, "--", "sh", "-c", "echo $VRAMTUI_PROBE; exit 4")
-    assert (done.returncode, done.stdout) == (4, "\n")
-    assert "the job runs without a probe" in done.stderr
-
-
 @pytest.mark.parametrize("options", [[], ["--record", "run.jsonl"]])
-def test_a_job_is_started_whatever_the_driver_says(
-    environment: dict[str, str], tmp_path: Path, options: list[str]
-) -> None:
+def test_a_job_starts_whatever_the_driver_says(environment: dict[str, str], tmp_path: Path, options: list[str]) -> None:
     """A card without a total, and processes that hold more than any machine has."""
     held = [StubProcess(pid, 1 << 63) for pid in range(10, 14)] + [StubProcess(20, MIB)]
     World(gpus=[StubGpu(total=0, used=0, reserved=0, processes=held)]).write(tmp_path / "world")
@@ -290,12 +291,6 @@ def test_a_job_is_started_whatever_the_driver_says(
     )
     assert (done.stdout, done.returncode) == ("done\n", 3), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_jobs_own_options_need_no_dashes_before_it(environment: dict[str, str]) -> None:
-    done = ended(environment, PYTHON, "-c", "import sys; print(sys.argv[1:])", "--steps", "1", "--json")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "['--steps', '1', '--json']"
 
 
 # Under the trace it trains on the card that is there; as a job it plays with a stand-in for torch, once it is traced.
@@ -354,11 +349,3 @@ def test_a_traced_job_is_predicted_by_its_own_command(environment: dict[str, str
     assert (run["method"], run["exit_code"]) == ("traced", 5)
     assert run["predicted"]["weights"] == (1024 * 65536 + 65536) * 4
     assert run["observed"]["allocated"] == 90 * MIB
-
-
-def test_a_job_that_cannot_be_traced_runs_and_one_that_waits_for_it_does_not(environment: dict[str, str]) -> None:
-    done = ended(environment, "--predict", "--", "sh", "-c", "echo out; exit 4")
-    assert (done.returncode, done.stdout) == (4, "out\n")
-    assert done.stderr.startswith("vramtui: no dry run of the job: sh is not a Python program")
-    waits = ended(environment, "--predict", "--when-fits", "--", "sh", "-c", "echo out")
-    assert (waits.returncode, waits.stdout) == (2, "")

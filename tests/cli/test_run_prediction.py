@@ -69,9 +69,7 @@ def test_a_job_of_several_processes_waits_for_their_sum(
     assert "by its dry run" in capfd.readouterr().err
 
 
-def test_it_is_handed_on_and_said(
-    trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_said(trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(prediction, "dry_run_of", finds)
     trace.start(watching(), None)
     trace.finish()
@@ -125,7 +123,7 @@ def test_nobody_waits_long_for_a_trace_that_does_not_end(
     assert "and its dry run with it" in capfd.readouterr().err
 
 
-def test_where_it_does_not_fit_the_step_is_named() -> None:
+def test_where_it_does_not_fit_the_step_is_named_and_a_trace_takes_what_nobody_wants() -> None:
     needs = estimate()
     now = sample(needs.process - GIB, own=GIB // 2)
     said = prediction.verdict_of(needs, now.gpus[0], now, frozenset({7}))
@@ -133,9 +131,6 @@ def test_where_it_does_not_fit_the_step_is_named() -> None:
     assert " needs 512.0 MiB more than the " in said
     assert "would fit GPU 2 if empty" in said
     assert "does not fit" not in prediction.verdict_of(needs, now.gpus[0], sample(20 * GIB), frozenset())
-
-
-def test_a_trace_takes_what_nobody_else_wants() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
             let_others_go_first(child.pid)

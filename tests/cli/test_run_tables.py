@@ -23,12 +23,7 @@ def completed(*command: str, jobs: tuple[ObservedJob, ...] = ()) -> CompletedRun
     return CompletedRun(command=command, code=0, started_at=0.0, ended_at=9.0, jobs=jobs)
 
 
-def test_without_a_gpu_it_names_the_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
-    print_report(completed("python", "train.py", "--batch", "8"), (), None)
-    assert "`vramtui dry-run --gpu 4090 python train.py --batch 8` shows it" in capsys.readouterr().err
-
-
-def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
     job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
     job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
@@ -40,9 +35,6 @@ def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFi
     assert re.search(r"reserved +9\.00", said)
     assert "PREDICTED" not in said
     assert "Δ" not in said
-
-
-def test_what_a_loader_keeps_on_the_host_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     kept = HostBatches(workers=8, prefetch=2, pinned=True, batch=786_944, locked=(1 << 20) + 512)
     job = ObservedJob(pid=7).heard(Beat(v=1, pid=7, at=1.0, step=1, loaders=(kept,)))
     print_report(completed("python", "train.py", jobs=(job,)), (), None)
@@ -50,6 +42,8 @@ def test_what_a_loader_keeps_on_the_host_is_named(capsys: pytest.CaptureFixture[
     assert "8 workers keep up to 16 batches of 768.5 KiB ready in the host's shared memory, 12.0 MiB" in said
     assert "page-locked memory, 1.0 MiB in powers of two" in said
     assert "None of it is on the card" in said
+    print_report(completed("python", "train.py", "--batch", "8"), (), None)
+    assert "`vramtui dry-run --gpu 4090 python train.py --batch 8` shows it" in capsys.readouterr().err
 
 
 def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
 import vramtui
+from tests.commands import invoke
 from tests.examples import a_run
 from tests.json_schema import problems
 from tests.records.test_memory_snapshot import failed_snapshot
@@ -42,10 +42,7 @@ MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
 ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "doctor": ((), ("--settings",)),
     "dry-run": (),
-    "estimate": (
-        ("gpt2-124m",),
-        ("gpt2-124m", "--method", "all", "--gpu", "H100"),
-    ),
+    "estimate": (("gpt2-124m",), ("gpt2-124m", "--method", "all", "--gpu", "H100")),
     "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP), ("--gpu", "1GB")),
     "history": ((),),
     "oom": ((OOM,), (OOM, "--preset", "gpt2-124m"), (CUBLAS,), ("oom.pickle",)),
@@ -109,13 +106,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def invoke(*words: str) -> Result:
-    return CliRunner().invoke(program([words[0]]), list(words))
-
-
-def test_every_command_with_json_has_a_schema_and_a_case_here() -> None:
+def test_every_command_with_json_has_a_schema_a_case_and_a_name() -> None:
     assert sorted(commands_with_json()) == sorted(COMMANDS) == sorted(ASKED)
     assert all(ASKED[name] or MADE[name] for name in ASKED)
+    assert vramtui.schema("presets list")["$id"] == "vramtui:presets-list:1"
+    with pytest.raises(UserError, match=r"did you mean estimate\?"):
+        vramtui.schema("estimat")
+    document = json.loads(invoke("pick", "--demo", "--json").stdout)
+    document["gpus"][0] |= {"index": "0", "verdict": "perhaps", "more": 1}
+    del document["gpus"][0]["uuid"]
+    assert len(problems(document, vramtui.schema("pick"))) == 4
+    done = invoke("dry-run", "--gpu", "H20000", "true", "--json")
+    assert done.stderr.startswith("vramtui: no card called 'H20000' is known")
 
 
 @pytest.mark.parametrize(("name", "arguments"), [(name, one) for name, asked in ASKED.items() for one in asked])
@@ -145,17 +147,14 @@ def test_an_estimate_is_one_document_from_python_and_from_the_command() -> None:
     assert json.loads(msgspec.json.encode(made)) == printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "code"),
-    [
-        (("estimate", "gpt2-124"), "did you mean gpt2-124m", 2),
-        (("estimate", "gpt2-124m", "--gpu", "A101"), "no card called 'A101'", 2),
-        (("fit", "gpt2-124m", "--jason"), "No such option: --jason", 2),
-        (("estimate",), "Missing argument", 2),
-        (("pick", "--demo", "--needs", "999GiB"), "0 of 4 GPUs have room", 1),
-        (("history", "77"), "77", 2),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error", "code"), [
+    (("estimate", "gpt2-124"), "did you mean gpt2-124m", 2),
+    (("estimate", "gpt2-124m", "--gpu", "A101"), "no card called 'A101'", 2),
+    (("fit", "gpt2-124m", "--jason"), "No such option: --jason", 2),
+    (("estimate",), "Missing argument", 2),
+    (("pick", "--demo", "--needs", "999GiB"), "0 of 4 GPUs have room", 1),
+    (("history", "77"), "77", 2),
+])  # fmt: skip
 def test_an_error_is_json_on_standard_error(arguments: tuple[str, ...], error: str, code: int) -> None:
     done = invoke(*arguments, "--json")
     assert (done.exit_code, done.stdout) == (code, "")
@@ -164,21 +163,3 @@ def test_an_error_is_json_on_standard_error(arguments: tuple[str, ...], error: s
     assert error in said["error"]
     assert said["exit"] == code
     assert invoke(*arguments).stderr.strip()[:1] != "{"
-
-
-def test_the_words_of_a_job_are_not_its_own() -> None:
-    done = invoke("dry-run", "--gpu", "H20000", "true", "--json")
-    assert done.stderr.startswith("vramtui: no card called 'H20000' is known")
-
-
-def test_a_name_may_be_two_words_and_is_told_where_it_is_none() -> None:
-    assert vramtui.schema("presets list")["$id"] == "vramtui:presets-list:1"
-    with pytest.raises(UserError, match=r"did you mean estimate\?"):
-        vramtui.schema("estimat")
-
-
-def test_the_validator_finds_what_is_wrong() -> None:
-    document = json.loads(invoke("pick", "--demo", "--json").stdout)
-    document["gpus"][0] |= {"index": "0", "verdict": "perhaps", "more": 1}
-    del document["gpus"][0]["uuid"]
-    assert len(problems(document, vramtui.schema("pick"))) == 4

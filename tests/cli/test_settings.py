@@ -2,11 +2,10 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.tables import rows
 from vramtui.cli.common.settings import VARIABLES, settings_in_force
-from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG
 
@@ -33,13 +32,8 @@ def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert settings_in_force({"interval": 4.0}).dashboard.interval == 4.0
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "sentence"),
-    rows(__file__, "a_wrong_value_is_one_sentence"),
-)
-def test_a_wrong_value_is_one_sentence(
-    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("variable", "value", "sentence"), rows(__file__, "a_wrong_value_is_one_sentence"))
+def test_a_wrong_value_is_told(variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=re.escape(sentence)):
         settings_in_force()
@@ -47,7 +41,7 @@ def test_a_wrong_value_is_one_sentence(
 
 def test_the_settings_name_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_GROUP", "user")
-    shown = CliRunner().invoke(program(["doctor"]), ["doctor", "--settings"]).stdout
+    shown = invoke("doctor", "--settings").stdout
     assert 'group = "user"  # VRAMTUI_GROUP' in shown
 
 

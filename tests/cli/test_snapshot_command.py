@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from vramtui.cli.main import program
+from tests.commands import invoke
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 
 GIB = 1 << 30
-run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +22,8 @@ def _no_settings_of_a_persons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_markdown_and_html_or_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
     every = [word for kind in ("json", "csv", "md", "html") for word in ("-f", kind)]
-    first = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path)])
-    second = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path), *every])
+    first = invoke("snapshot", "--demo", "--folder", str(tmp_path))
+    second = invoke("snapshot", "--demo", "--folder", str(tmp_path), *every)
     assert (first.exit_code, second.exit_code) == (0, 0)
     paths = [Path(line) for line in (first.stdout + second.stdout).splitlines()]
     assert len(set(paths)) == 6
@@ -33,9 +31,9 @@ def test_markdown_and_html_or_all_formats_are_written_and_nothing_is_overwritten
     assert all(path.stat().st_size for path in paths)
 
 
-def test_one_file_by_its_name(tmp_path: Path) -> None:
+def test_one_file_by_its_name_with_its_versions_and_jobs(tmp_path: Path) -> None:
     path = tmp_path / "to-send.md"
-    first, again = (run(program(), ["snapshot", "--demo", str(path)]) for _ in range(2))
+    first, again = (invoke("snapshot", "--demo", str(path)) for _ in range(2))
     assert (first.stdout.strip(), path.read_text()[:15]) == (str(path), "pid 4213 (anna)")
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
     for words, answer in (
@@ -44,19 +42,19 @@ def test_one_file_by_its_name(tmp_path: Path) -> None:
         (("--md",), "Write --format md"),
         (("-o", "x.md"), "Write vramtui snapshot FILE"),
     ):
-        done = run(program(), ["snapshot", "--demo", *words], env={"COLUMNS": "200"})
+        done = invoke("snapshot", "--demo", *words, columns=200)
         assert (done.exit_code, answer in done.output) == (2, True), done.output
-
-
-def test_the_snapshot_says_which_versions_stand_behind_it(tmp_path: Path) -> None:
-    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
+    result = invoke("snapshot", "--demo", "-f", "json", "--folder", str(tmp_path))
     document = json.loads(Path(result.stdout.strip()).read_text())
     assert {"vramtui", "python", "driver", "cuda"} <= set(document["versions"])
+    result = invoke("snapshot", "--demo", "-f", "json", "--folder", str(tmp_path))
+    first = json.loads(Path(result.stdout.strip()).read_text())["gpus"][0]["processes"][0]
+    assert {row["line"] for row in first["comparison"]["rows"] if row["observed"]} >= {"weights", "reserved", "context"}
 
 
 @pytest.mark.slow
 def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
-    result = run(program(), ["snapshot", "--demo", "-f", "html", "--folder", str(tmp_path)])
+    result = invoke("snapshot", "--demo", "-f", "html", "--folder", str(tmp_path))
     page = Path(result.stdout.strip()).read_text()
     _, _, screen = page.partition("<h2>Screen</h2><svg")
     assert "llama-3.1-8b-lora" in screen
@@ -65,7 +63,7 @@ def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "file")])
+    result = invoke("snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "file"))
     assert result.exit_code == 2
     assert "file" in result.stderr
     assert "Traceback" not in result.output
@@ -75,14 +73,14 @@ def test_formats_and_folder_are_those_of_the_settings(tmp_path: Path, monkeypatc
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
     folder = tmp_path / "taken"
     (tmp_path / "config.toml").write_text(f'[snapshot]\nfolder = "{folder}"\nformats = ["md", "csv"]\n')
-    result = run(program(), ["snapshot", "--demo"])
+    result = invoke("snapshot", "--demo")
     assert result.exit_code == 0
     paths = [Path(line) for line in result.stdout.splitlines()]
     assert [(path.parent, path.suffix) for path in paths] == [(folder, ".md"), (folder, ".csv")]
-    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "other")])
+    result = invoke("snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "other"))
     assert Path(result.stdout.strip()).parent == tmp_path / "other"
     (tmp_path / "config.toml").write_text("[snapshot]\nformats = 3\n")
-    assert run(program(), ["snapshot", "--demo"]).exit_code == 2
+    assert invoke("snapshot", "--demo").exit_code == 2
 
 
 class _Host:
@@ -125,7 +123,7 @@ def test_what_a_job_tells_of_itself_is_in_it(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         job = threading.Thread(target=_tell, args=(Path(folder),))
         job.start()
-        result = run(program(), ["snapshot", "-f", "json", "-f", "html", "--folder", str(tmp_path)])
+        result = invoke("snapshot", "-f", "json", "-f", "html", "--folder", str(tmp_path))
         job.join()
         assert list(Path(folder).glob("vramtui/*.sock")) == []
     assert result.exit_code == 0, result.output
@@ -135,9 +133,3 @@ def test_what_a_job_tells_of_itself_is_in_it(tmp_path: Path, monkeypatch: pytest
     assert (observed["weights"], observed["allocated"], observed["reserved"]) == (15 * GIB, 71 * GIB, 80 * GIB)
     assert observed["context"] == 2 * GIB
     assert "15.00 GiB" in written[1].read_text()
-
-
-def test_the_demos_jobs_tell_theirs_too(tmp_path: Path) -> None:
-    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
-    first = json.loads(Path(result.stdout.strip()).read_text())["gpus"][0]["processes"][0]
-    assert {row["line"] for row in first["comparison"]["rows"] if row["observed"]} >= {"weights", "reserved", "context"}

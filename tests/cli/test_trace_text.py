@@ -43,9 +43,6 @@ def test_passes_that_come_again_are_counted(count: int, capsys: pytest.CaptureFi
 def test_what_differs_by_a_byte_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row(phase, 0, 20 + at, 30 + at) for at in range(6) for phase in ("forward", "backward")]
     assert len(shown(rows, capsys)) == len(rows)
-
-
-def test_the_steps_of_many_optimizers_are_one(capsys: pytest.CaptureFixture[str]) -> None:
     many = [row(phase, 0, held, held + 1) for held in (4, 9, 5) for phase in ("step", "zero_grad")]
     lines = shown([row("backward", 0, 3, 3), *many, row("input", 1, 1, 1)], capsys)
     assert [line.split()[0] for line in lines if line.startswith(("step", "zero_grad"))] == ["step", "zero_grad"]

@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from vramtui.cli.common.exit_codes import exit_on_user_error, for_terminal
 from vramtui.cli.common.plot import Bars
 from vramtui.cli.dry_run import print_largest
-from vramtui.cli.main import program
 from vramtui.dryrun.result import LiveAllocation
 from vramtui.presets.importers.derived import derive
 
@@ -31,54 +30,47 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("estimate", "train.py"), "`vramtui dry-run train.py` runs it without a GPU"),
-        (("estimate", "gone.py"), "no such file is here"),
-        (("estimate", "empty"), "the folder empty holds no config.json"),
-        (("estimate", ""), "the name is empty, and this folder holds no config.json"),
-        (("estimate", "train"), "`vramtui dry-run train.py` runs the script train.py without a GPU"),
-        (("estimate", "cut.json"), "cut.json is not a config.json: it is not valid JSON: line 2, expecting"),
-        (("estimate", "nothing.json"), "nothing.json is not a config.json: it is empty"),
-        (("estimate", "list.json"), "list.json is not a config.json: it is not a JSON object"),
-        (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
-        (("estimate", "log.txt"), "log.txt is not a preset (.toml)"),
-        (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is not an NVIDIA GPU"),
-        (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
-        (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),
-        (("pick", "--needs", "38"), "38 would be bytes; write 38GB or 38GiB"),
-        (
-            ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
-            "--over sequence=512:4096:256",
-        ),
-        (
-            ("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"),
-            "rising from 1 or more",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "told"), [
+    (("estimate", "train.py"), "`vramtui dry-run train.py` runs it without a GPU"),
+    (("estimate", "gone.py"), "no such file is here"),
+    (("estimate", "empty"), "the folder empty holds no config.json"),
+    (("estimate", ""), "the name is empty, and this folder holds no config.json"),
+    (("estimate", "train"), "`vramtui dry-run train.py` runs the script train.py without a GPU"),
+    (("estimate", "cut.json"), "cut.json is not a config.json: it is not valid JSON: line 2, expecting"),
+    (("estimate", "nothing.json"), "nothing.json is not a config.json: it is empty"),
+    (("estimate", "list.json"), "list.json is not a config.json: it is not a JSON object"),
+    (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
+    (("estimate", "log.txt"), "log.txt is not a preset (.toml)"),
+    (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is not an NVIDIA GPU"),
+    (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
+    (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),
+    (("pick", "--needs", "38"), "38 would be bytes; write 38GB or 38GiB"),
+    (
+        ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
+        "--over sequence=512:4096:256",
+    ),
+    (
+        ("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"),
+        "rising from 1 or more",
+    ),
+])  # fmt: skip
 def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) -> None:
-    done = CliRunner().invoke(program(), list(arguments))
+    done = invoke(*arguments)
     assert done.exit_code == 2
     assert told in " ".join(done.stderr.split()), done.stderr
 
 
-def test_a_script_that_is_run_as_a_program_is_answered_with_python_before_it() -> None:
-    done = CliRunner().invoke(program(), ["run", "train.py"])
+def test_options_of_nobody_scripts_and_names_of_no_file_are_answered() -> None:
+    done = invoke("run", "train.py")
     assert done.exit_code == 127
     assert "it is a script: vramtui run python train.py" in " ".join(done.stderr.split())
-
-
-def test_an_option_of_nobody_is_only_refused() -> None:
-    done = CliRunner().invoke(program(), ["estimate", PRESET, "--foo", "8"])
+    done = invoke("estimate", PRESET, "--foo", "8")
     assert done.exit_code == 2
     assert "--set" not in done.stderr
-
-
-def test_a_map_takes_the_names_that_set_takes() -> None:
     over = ["--over", "batch=1:4", "--over", "seq_len=512:1024:512"]
-    assert CliRunner().invoke(program(), ["fit", PRESET, "--gpu", "H100", *over]).exit_code == 0
+    assert invoke("fit", PRESET, "--gpu", "H100", *over).exit_code == 0
+    assert derive(2**22 + 1, f"vllm serve --model-path {'9' * 300}") is None
+    assert derive(2**22 + 1, f"python chat.py --model ~nobody-at-all/{'9' * 300}") is None
 
 
 def test_a_sentence_breaks_between_words_and_never_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,15 +120,10 @@ NO_FILE_S_NAMES = [
 @pytest.mark.parametrize("name", NO_FILE_S_NAMES)
 @pytest.mark.parametrize("command", [("estimate",), ("fit",), ("presets", "show"), ("oom",)])
 def test_a_name_that_no_file_can_have_is_told_in_a_sentence(command: tuple[str, ...], name: str) -> None:
-    done = CliRunner().invoke(program(), [*command, name])
+    done = invoke(*command, name)
     assert done.exit_code == 2
     assert done.stderr.startswith("vramtui: ")
     assert isinstance(done.exception, SystemExit)
-
-
-def test_a_process_may_name_a_model_that_no_file_can_be_called_after() -> None:
-    assert derive(2**22 + 1, f"vllm serve --model-path {'9' * 300}") is None
-    assert derive(2**22 + 1, f"python chat.py --model ~nobody-at-all/{'9' * 300}") is None
 
 
 @pytest.mark.parametrize("words", [("help", "keys"), ("record", "--help"), ("--help",), ("--version",), ("-V",)])
@@ -190,16 +177,14 @@ def test_a_date_beyond_the_year_9999_is_shown(years: int, tmp_path: Path) -> Non
     [("estimate", "model.num_attention_heads=33"), ("fit", "num_attention_heads=33"), ("estimate", "hidden_size=4097")],
 )
 def test_a_setting_that_makes_no_model_is_to_blame_itself(command: str, setting: str) -> None:
-    done = CliRunner().invoke(program(), [command, "llama-3.1-8b-full", "--gpu", "H100", "--set", setting])
+    done = invoke(command, "llama-3.1-8b-full", "--gpu", "H100", "--set", setting)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"vramtui: --set {setting}: model.num_attention_heads = ")
     assert ".toml" not in done.stderr
 
 
 @pytest.mark.parametrize(("words", "said"), [((), ""), (("stopped in forward",), "vramtui: stopped in forward\n")])
-def test_what_was_interrupted_may_say_where_it_was(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_interrupted_may_say_it(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left, exit_on_user_error():
         raise KeyboardInterrupt(*words)
     assert (left.value.code, capsys.readouterr().err) == (130, said)

@@ -40,7 +40,7 @@ def kinds(alerts: tuple[Alert, ...]) -> list[str]:
     return [alert.kind for alert in alerts]
 
 
-def test_a_step_that_will_not_fit_is_said_before_it_comes() -> None:
+def test_a_step_or_a_prediction_that_will_be_exceeded_is_said_before() -> None:
     watch = Watch(predicted=60 * GIB)
     assert watch.see(20 * GIB, others=50 * GIB) == ()
     assert watch.see(20 * GIB, others=50 * GIB) == ()
@@ -49,9 +49,20 @@ def test_a_step_that_will_not_fit_is_said_before_it_comes() -> None:
     assert alert.sentence == "pid 1 will need 40.0 GiB more in optimizer step; GPU 0 has 30.0 GiB free"
     assert watch.see(20 * GIB, others=50 * GIB) == ()
     assert kinds(watch.alerts.standing) == ["will_not_fit"]
+    watch = Watch(predicted=20 * GIB)
+    assert all(watch.see(21 * GIB) == () for _ in range(5))
+    said = [alert for _ in range(5) for alert in watch.see(22 * GIB)]
+    assert [(alert.kind, alert.sentence) for alert in said] == [("over", "pid 1 holds 2.0 GiB more than predicted")]
+    watch = Watch()
+    said = []
+    for second in range(200):
+        said += watch.see(10 * GIB + second * 50 * MIB)
+    (alert,) = said
+    assert alert.kind == "growth"
+    assert "pid 1 grows by 2.9 GiB a minute: GPU 0 is full in " in alert.sentence
 
 
-def test_what_was_said_is_said_again_only_after_it_was_over_for_a_while() -> None:
+def test_what_was_said_is_said_again_after_a_while_by_any_clock() -> None:
     watch = Watch(predicted=60 * GIB)
     for _ in range(5):  # a moment is no alert
         assert watch.see(20 * GIB, others=50 * GIB) == ()
@@ -66,68 +77,6 @@ def test_what_was_said_is_said_again_only_after_it_was_over_for_a_while() -> Non
     assert watch.alerts.standing == ()
     again = [watch.see(20 * GIB, others=50 * GIB) for _ in range(4)]
     assert sum(map(len, again)) == 1
-
-
-def test_beyond_the_prediction_and_its_error() -> None:
-    watch = Watch(predicted=20 * GIB)
-    assert all(watch.see(21 * GIB) == () for _ in range(5))
-    said = [alert for _ in range(5) for alert in watch.see(22 * GIB)]
-    assert [(alert.kind, alert.sentence) for alert in said] == [("over", "pid 1 holds 2.0 GiB more than predicted")]
-
-
-def test_steady_growth_is_said_as_a_range() -> None:
-    watch = Watch()
-    said: list[Alert] = []
-    for second in range(200):
-        said += watch.see(10 * GIB + second * 50 * MIB)
-    (alert,) = said
-    assert alert.kind == "growth"
-    assert "pid 1 grows by 2.9 GiB a minute: GPU 0 is full in " in alert.sentence
-
-
-SECONDS = range(400)
-
-
-@pytest.mark.parametrize(
-    ("watch", "seen"),
-    [
-        # Growth up to the prediction.
-        (Watch(predicted=60 * GIB), [10 * GIB + second * 100 * MIB for second in SECONDS]),
-        # A pool that is taken at once.
-        *((Watch(), [GIB, 10 * GIB, *(pool + at % 3 * MIB for at in SECONDS)]) for pool in (80 * GIB, 99 * GIB)),
-        # Going up and down.
-        (Watch(), [(40 + 30 * (second % 7) // 7) * GIB for second in SECONDS]),
-        # Growth that is far from the limit.
-        (Watch(rules=AlertRules(horizon=60.0)), [10 * GIB + second * 10 * MIB for second in range(200)]),
-    ],
-)
-def test_what_is_no_news(watch: Watch, seen: list[int]) -> None:
-    assert all(watch.see(used) == () for used in seen)
-
-
-def test_memory_held_by_the_dead_and_a_lost_card() -> None:
-    watch = Watch()
-    dead = Process(pid=2, type="C", used_memory=GIB, state="exited")
-    said = [alert for _ in range(4) for alert in watch.see(GIB, processes=(dead,))]
-    assert [alert.sentence for alert in said] == ["exited processes still hold 1.0 GiB of GPU 0"]
-    (lost,) = watch.see(GIB, state="lost", reason="it fell off the bus")
-    assert lost.sentence == "GPU 0 is lost: it fell off the bus"
-    assert Watch(rules=AlertRules(kinds=("over",))).see(GIB, state="lost") == ()  # a kind that is not wanted
-
-
-def test_a_trend_needs_time_and_many_steps() -> None:
-    times = [float(second) for second in range(100)]
-    rising = [second * 20 * MIB for second in range(100)]
-    trend = trend_of(times, rising, 99.0)
-    assert trend.slope == pytest.approx(20 * MIB)
-    soonest, latest = trend.reaches(20 * GIB)
-    assert soonest <= 1024 <= latest * 1.001
-    assert trend_of(times[:40], rising[:40], 39.0) is None
-    assert trend_of([0.0, 99.0], [0, 10 * GIB], 99.0) is None
-    assert trend_of(times, rising, 500.0) is None  # it has stopped
-
-
-def test_a_clock_that_is_set_back_neither_holds_an_alert_nor_holds_one_up() -> None:
     watch = Watch(predicted=60 * GIB)
     for _ in range(4):
         watch.see(20 * GIB, others=50 * GIB)
@@ -141,3 +90,39 @@ def test_a_clock_that_is_set_back_neither_holds_an_alert_nor_holds_one_up() -> N
     watch.see(20 * GIB, seconds=-3 * 3600.0, others=50 * GIB)
     said = [watch.see(20 * GIB, others=50 * GIB) for _ in range(4)]
     assert sum(map(len, said)) == 1
+
+
+SECONDS = range(400)
+
+
+@pytest.mark.parametrize(("watch", "seen"), [
+    # Growth up to the prediction.
+    (Watch(predicted=60 * GIB), [10 * GIB + second * 100 * MIB for second in SECONDS]),
+    # A pool that is taken at once.
+    *((Watch(), [GIB, 10 * GIB, *(pool + at % 3 * MIB for at in SECONDS)]) for pool in (80 * GIB, 99 * GIB)),
+    # Going up and down.
+    (Watch(), [(40 + 30 * (second % 7) // 7) * GIB for second in SECONDS]),
+    # Growth that is far from the limit.
+    (Watch(rules=AlertRules(horizon=60.0)), [10 * GIB + second * 10 * MIB for second in range(200)]),
+])  # fmt: skip
+def test_what_is_no_news(watch: Watch, seen: list[int]) -> None:
+    assert all(watch.see(used) == () for used in seen)
+
+
+def test_memory_held_by_the_dead_and_a_trend_that_needs_time() -> None:
+    watch = Watch()
+    dead = Process(pid=2, type="C", used_memory=GIB, state="exited")
+    said = [alert for _ in range(4) for alert in watch.see(GIB, processes=(dead,))]
+    assert [alert.sentence for alert in said] == ["exited processes still hold 1.0 GiB of GPU 0"]
+    (lost,) = watch.see(GIB, state="lost", reason="it fell off the bus")
+    assert lost.sentence == "GPU 0 is lost: it fell off the bus"
+    assert Watch(rules=AlertRules(kinds=("over",))).see(GIB, state="lost") == ()  # a kind that is not wanted
+    times = [float(second) for second in range(100)]
+    rising = [second * 20 * MIB for second in range(100)]
+    trend = trend_of(times, rising, 99.0)
+    assert trend.slope == pytest.approx(20 * MIB)
+    soonest, latest = trend.reaches(20 * GIB)
+    assert soonest <= 1024 <= latest * 1.001
+    assert trend_of(times[:40], rising[:40], 39.0) is None
+    assert trend_of([0.0, 99.0], [0, 10 * GIB], 99.0) is None
+    assert trend_of(times, rising, 500.0) is None  # it has stopped

@@ -17,23 +17,17 @@ from vramtui.core.observation.history import Curve
 MODULE = "wave"  # of the standard library, and of no use here
 
 
-def test_only_changes_are_kept() -> None:
+def test_a_curve_keeps_changes_and_its_largest_value_and_forgets_what_comes_later() -> None:
     curve = Curve(2)
     for at, point in enumerate([(1, 2), (1, 2), (1, 3), (1, 3), (0, 0)]):
         curve.add(float(at), point)
     assert list(curve.times) == [0.0, 2.0, 4.0]
     assert [list(series) for series in curve.values] == [[1, 1, 0], [2, 3, 0]]
-
-
-def test_the_largest_is_never_lost() -> None:
     curve = Curve()
     for at in range(1000):
         curve.add(float(at), (999 if at == 411 else at % 7,), limit=50)
     assert len(curve.times) <= 50
     assert max(curve.values[0]) == 999
-
-
-def test_going_back_in_a_recording_forgets_what_comes_later() -> None:
     curve = Curve()
     for at in range(10):
         curve.add(float(at), (at,))
@@ -77,21 +71,15 @@ def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str)
     assert brief_command(command) == brief
 
 
-def test_the_nearest_name_may_be_one_that_begins_with_the_word() -> None:
+def test_the_nearest_name_may_begin_with_the_word_and_files_of_one_name_are_told_by_their_endings() -> None:
     names = ["qwen-3-8b-lora-long", "qwen-3-8b-lora", "gpt2-124m"]
     assert nearest("qwen3", names) == " (did you mean qwen-3-8b-lora?)"
     assert nearest("gpt2-125m", names) == " (did you mean gpt2-124m?)"
     assert nearest("--", names) == nearest("---", names) == nearest("zz", names) == ""
-
-
-def test_files_of_one_name_are_told_by_their_endings() -> None:
     assert paths_in_a_line(["/a/b.c/x-1.json", "/a/b.c/x-1.csv", "/a/b.c/x-1.html"]) == "/a/b.c/x-1.json .csv .html"
     assert paths_in_a_line(["/a/x.json"]) == "/a/x.json"
     assert paths_in_a_line(["/a/x.json", "/b/x.csv"]) == "/a/x.json\n/b/x.csv"
     assert (paths_in_a_line(["/a/x", "/a/y"]), paths_in_a_line([])) == ("/a/x\n/a/y", "")
-
-
-def test_of_a_text_of_any_length_a_line_is_made_safe() -> None:
     text = "\x1b[2Jé" * 1000
     assert (printable_line(text), printable_line("é" * 1_000_000)) == (printable(text), "é" * LONGEST_LINE)
 
@@ -125,13 +113,10 @@ def test_a_formatted_size_reads_back_within_its_rounding(count: int) -> None:
     assert abs(float(format_gib(count, 3)) * GIB - count) <= GIB / 1000
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *((text, "is not a size") for text in ("", "GiB", "-1GiB", "1..5g", "12 parsecs", "1e9")),
-        *((text, "more memory than any host has") for text in ("9" * 400, "9" * 5000 + "GiB", "1048577TiB")),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    *((text, "is not a size") for text in ("", "GiB", "-1GiB", "1..5g", "12 parsecs", "1e9")),
+    *((text, "more memory than any host has") for text in ("9" * 400, "9" * 5000 + "GiB", "1048577TiB")),
+])  # fmt: skip
 def test_what_is_no_size_is_a_short_sentence(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         parse_size(text)

@@ -3,10 +3,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 import vramtui
-from vramtui.cli.main import program
+from tests.commands import invoke
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import ALIASES, CARDS, COMPARED, CannotStartError, card
 from vramtui.core.schema.preset import Preset
@@ -20,9 +19,16 @@ from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import find_problems
 
 
-def test_every_alias_names_a_card() -> None:
+def test_every_alias_names_a_card_and_those_that_people_ask_for_are_there() -> None:
     assert set(ALIASES.values()) <= set(CARDS)
     assert card("a100") == CARDS["A100-80GB"]
+    asked = "H100 H200 B200 B300 A100-40GB A100-80GB A10 A30 A40 A6000 L4 L40S T4 V100-16GB V100-32GB GB10 RTX6000Ada"
+    consumer = "RTX3060 RTX3070 RTX3080 RTX3090 RTX4060 RTX4070 RTX4080 RTX4090 RTX5060 RTX5070 RTX5080 RTX5090"
+    assert {*asked.split(), *consumer.split(), "RTXPRO6000"} <= set(CARDS)
+    for device in CARDS.values():
+        assert 4 << 30 < device.total_memory < 300 << 30
+        assert (6, 0) <= device.capability <= (12, 1)
+    assert not [device.name for device in COMPARED if "Laptop" in device.name], "tables leave them out"
 
 
 @pytest.mark.parametrize("name", ["4099", "RTX4900"])
@@ -49,16 +55,6 @@ def test_a_card_is_found_as_drivers_sellers_and_people_write_it(printed: str, na
     assert (card(printed), card(printed).name) == (CARDS[name], name)
 
 
-def test_the_cards_that_people_ask_for_are_there() -> None:
-    asked = "H100 H200 B200 B300 A100-40GB A100-80GB A10 A30 A40 A6000 L4 L40S T4 V100-16GB V100-32GB GB10 RTX6000Ada"
-    consumer = "RTX3060 RTX3070 RTX3080 RTX3090 RTX4060 RTX4070 RTX4080 RTX4090 RTX5060 RTX5070 RTX5080 RTX5090"
-    assert {*asked.split(), *consumer.split(), "RTXPRO6000"} <= set(CARDS)
-    for device in CARDS.values():
-        assert 4 << 30 < device.total_memory < 300 << 30
-        assert (6, 0) <= device.capability <= (12, 1)
-    assert not [device.name for device in COMPARED if "Laptop" in device.name], "tables leave them out"
-
-
 PRESET = "gpt2-124m"
 WORKLOAD = PresetLibrary().get(PRESET).preset.workload
 FP8 = msgspec.structs.replace(WORKLOAD, run=msgspec.structs.replace(WORKLOAD.run, precision="fp8-mixed"))
@@ -70,34 +66,29 @@ COMPILED = msgspec.structs.replace(WORKLOAD, run=msgspec.structs.replace(WORKLOA
     ("workload", "name", "needs"),
     [(FP8, "T4", "8.9"), (FP8, "A100", "8.9"), (COMPILED, "GTX1080Ti", "7.0"), (COMPILED, "P100", "7.0")],
 )
-def test_every_method_refuses_what_the_card_cannot(
-    method: str | None, workload: Workload, name: str, needs: str
-) -> None:
+def test_every_method_refuses_it(method: str | None, workload: Workload, name: str, needs: str) -> None:
     with pytest.raises(CannotStartError, match=rf"does not start on {card(name).name}: .* capability {needs}.*\.py"):
         estimates_by(method, workload, card(name))
 
 
-def test_from_the_least_capability_on_it_is_estimated() -> None:
+def test_from_the_least_capability_on_it_is_estimated_and_the_table_has_no_size_below() -> None:
     for workload, names in ((FP8, ("L4", "H100", "RTX5090")), (COMPILED, ("V100", "T4", "A100"))):
         for name in names:
             assert ANALYTIC.estimate(workload, card(name)).process
-
-
-@pytest.mark.parametrize("command", ["estimate", "fit"])
-@pytest.mark.parametrize("setting", ["run.precision=fp8-mixed", "run.compile=true"])
-def test_commands_end_with_no(command: str, setting: str) -> None:
-    done = CliRunner().invoke(program(), [command, PRESET, "--set", setting, "--gpu", "GTX1080Ti"])
-    assert done.exit_code == 1
-    assert done.stderr.startswith("vramtui: does not start on GTX1080Ti: ")
-    assert "fits" not in done.stdout
-
-
-def test_the_table_of_cards_has_no_size_there() -> None:
     old, new = card_fits(ANALYTIC, FP8, (card("T4"), card("H100")))
     assert old.fit is None
     assert old.spare_label.endswith("not possible")
     assert old.reason.startswith("does not start on T4")
     assert new.fit is not None
+
+
+@pytest.mark.parametrize("command", ["estimate", "fit"])
+@pytest.mark.parametrize("setting", ["run.precision=fp8-mixed", "run.compile=true"])
+def test_commands_end_with_no(command: str, setting: str) -> None:
+    done = invoke(command, PRESET, "--set", setting, "--gpu", "GTX1080Ti")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("vramtui: does not start on GTX1080Ti: ")
+    assert "fits" not in done.stdout
 
 
 @pytest.mark.parametrize(("name", "emulated"), [("GTX1080Ti", True), ("V100", True), ("T4", True), ("A100", False)])
@@ -130,9 +121,15 @@ def test_more_layers_than_any_model_has_are_refused_by_set(layers: int) -> None:
         apply_overrides(preset("llama-3.1-8b-full"), [f"num_hidden_layers={layers}"])
 
 
-def test_sizes_that_are_possible_alone_are_refused_together() -> None:
+def test_sizes_that_are_possible_alone_are_refused_together_and_repeated_layers_count_as_often() -> None:
     with pytest.raises(UserError, match=r"make [\d,]+ parameters; at most"):
         apply_overrides(preset("llama-3.1-8b-full"), ["hidden_size=16777216", "intermediate_size=16777216"])
+    layers = "\n".join(
+        '[[model.layers]]\ntype = "repeat"\ntimes = 5000\nlayers = [{type = "activation"}]' for _ in "ab"
+    )
+    text = f'name = "x"\n[model]\nkind = "sequential"\ninput_shape = [8]\n{layers}\n[run]\nkind = "train"\n'
+    (problem,) = find_problems(text)
+    assert problem.sentence == "model.layers come to 10,000 layers; at most 4,096 are computed"
 
 
 def test_a_config_is_held_to_the_same(tmp_path: Path) -> None:
@@ -143,12 +140,3 @@ def test_a_config_is_held_to_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"num_hidden_layers = 1000000000000; 1 to 4096 are needed$"):
         preset_of(tmp_path / "config.json", "")
-
-
-def test_repeated_layers_are_counted_as_often_as_they_stand() -> None:
-    layers = "\n".join(
-        '[[model.layers]]\ntype = "repeat"\ntimes = 5000\nlayers = [{type = "activation"}]' for _ in "ab"
-    )
-    text = f'name = "x"\n[model]\nkind = "sequential"\ninput_shape = [8]\n{layers}\n[run]\nkind = "train"\n'
-    (problem,) = find_problems(text)
-    assert problem.sentence == "model.layers come to 10,000 layers; at most 4,096 are computed"

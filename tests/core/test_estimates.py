@@ -29,9 +29,7 @@ leaves = st.dictionaries(st.sampled_from(CATEGORIES), sizes)
 
 
 @given(leaves, sizes, sizes, sizes)
-def test_every_total_is_the_sum_of_what_is_under_it(
-    parts: dict[Category, int], cached: int, context: int, other: int
-) -> None:
+def test_every_total_is_the_sum_below_it(parts: dict[Category, int], cached: int, context: int, other: int) -> None:
     allocated = sum(parts.values())
     ledger = ledger_from_parts(parts, reserved=allocated + cached, context=context, other=other)
     assert sum(ledger.bytes_of(category) or 0 for category in CATEGORIES) == ledger.allocated == allocated
@@ -39,11 +37,17 @@ def test_every_total_is_the_sum_of_what_is_under_it(
     assert ledger.process == allocated + cached + context + other
 
 
-def test_what_was_not_measured_is_unknown_and_less_reserved_than_allocated_is_refused() -> None:
+def test_what_was_not_measured_or_seen_is_unknown() -> None:
     with pytest.raises(ValueError, match="less than allocated"):
         ledger_from_parts({"weights": 10}, reserved=9, context=0)
     ledger = Ledger(process=5)
     assert [line for line in LINES if ledger.bytes_of(line) is not None] == ["process"]
+    compared = compare("p", estimate(10 * GIB), Ledger(), None)
+    assert (compared.verdict, compared.fraction) == ("unknown", None)
+    assert all(row.observed is None and row.difference is None for row in compared.rows)
+    assert compared.sentence == "predicted to peak at 10.0 GiB in optimizer step"
+    lines = [row.line for row in compare("p", estimate(GIB), Ledger(kv_cache=5), None).rows]
+    assert lines == ["weights", "kv_cache", "allocated", "reserved", "process"]
 
 
 @for_each(rows(__file__, "lines"))
@@ -59,7 +63,7 @@ def test_the_verdicts_do_not_overlap(needs: int, has: int, error: float | None) 
     assert (fit.verdict == "fits") == (needs * (1 + usual) <= has and needs <= has)
 
 
-def test_beside_others() -> None:
+def test_a_job_beside_others_goes_by_its_stated_error() -> None:
     alone = fit_beside_others(60 * GIB, 80 * GIB, None, 0.08, "GPU 0")
     assert (alone.verdict, alone.has) == ("fits", 80 * GIB)
     short = fit_beside_others(60 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
@@ -68,36 +72,18 @@ def test_beside_others() -> None:
     never = fit_beside_others(90 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
     assert never.sentence == "needs 90.0 GiB, has 80.0 GiB: 10.0 GiB short"
     assert fit_beside_others(60 * GIB, 80 * GIB, 62 * GIB, 0.08, "GPU 0").verdict == "tight"
+    seen = Ledger(process=int(10.6 * GIB))
+    assert compare("p", estimate(10 * GIB), seen, None).verdict == "as predicted"
+    assert compare("p", estimate(10 * GIB, error=0.05), seen, None).verdict == "over"
+    assert compare("p", estimate(12 * GIB, error=0.05), seen, None).verdict == "below"
+    compared = compare("p", estimate(10 * GIB), Ledger(process=15 * GIB), now=14 * GIB)
+    assert compared.sentence == "5.0 GiB over the prediction"
+    assert (compared.now, compared.peak, compared.predicted) == (14 * GIB, 15 * GIB, 10 * GIB)
 
 
 def estimate(weights: int, *, error: float | None = None) -> Estimate:
     ledger = ledger_from_parts({"weights": weights}, reserved=weights, context=0)
     return Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step", error=error)
-
-
-def test_what_is_not_seen_stays_unknown() -> None:
-    compared = compare("p", estimate(10 * GIB), Ledger(), None)
-    assert (compared.verdict, compared.fraction) == ("unknown", None)
-    assert all(row.observed is None and row.difference is None for row in compared.rows)
-    assert compared.sentence == "predicted to peak at 10.0 GiB in optimizer step"
-
-
-def test_rows_that_neither_side_knows_are_left_out() -> None:
-    lines = [row.line for row in compare("p", estimate(GIB), Ledger(kv_cache=5), None).rows]
-    assert lines == ["weights", "kv_cache", "allocated", "reserved", "process"]
-
-
-def test_the_stated_error_decides() -> None:
-    seen = Ledger(process=int(10.6 * GIB))
-    assert compare("p", estimate(10 * GIB), seen, None).verdict == "as predicted"
-    assert compare("p", estimate(10 * GIB, error=0.05), seen, None).verdict == "over"
-    assert compare("p", estimate(12 * GIB, error=0.05), seen, None).verdict == "below"
-
-
-def test_over_says_by_how_much() -> None:
-    compared = compare("p", estimate(10 * GIB), Ledger(process=15 * GIB), now=14 * GIB)
-    assert compared.sentence == "5.0 GiB over the prediction"
-    assert (compared.now, compared.peak, compared.predicted) == (14 * GIB, 15 * GIB, 10 * GIB)
 
 
 @given(st.integers(1, 2**45), st.integers(0, 2**45))
@@ -119,7 +105,7 @@ def test_every_observed_line_has_its_row(parts: dict[str, int | None]) -> None:
     assert [row.line for row in compared.rows] == [line for line in LINES if line in observed]
 
 
-def test_what_a_job_tells_as_one_figure_is_held_against_all_that_it_covers() -> None:
+def test_figures_of_a_job_are_held_against_all_that_they_cover() -> None:
     parts: dict[Category, int] = {"weights": 10 * GIB, "activations": 5 * GIB, "inputs": GIB, "temporaries": 2 * GIB}
     predicted = ledger_from_parts(parts, reserved=19 * GIB, context=0)
     told = Ledger(weights=10 * GIB, gradients=0, optimizer=0, activations=8 * GIB, allocated=18 * GIB)
@@ -128,23 +114,14 @@ def test_what_a_job_tells_as_one_figure_is_held_against_all_that_it_covers() -> 
     assert rows["activations"].predicted == 5 * GIB
     assert {line for line, row in rows.items() if row.within == "activations"} == {"inputs", "temporaries"}
     assert rows["weights"].within is None
-
-
-def test_parts_that_leave_something_open_cover_nothing() -> None:
     predicted = ledger_from_parts({"activations": 5 * GIB, "inputs": GIB}, reserved=6 * GIB, context=0)
     told = Ledger(activations=5 * GIB, allocated=6 * GIB)
     rows = {row.line: row for row in compare_ledgers(predicted, told)}
     assert (rows["inputs"].within, rows["activations"].difference) == (None, 0)
-
-
-def test_other_libraries_are_seen_with_the_context() -> None:
     predicted = ledger_from_parts({"weights": 5 * GIB}, reserved=5 * GIB, context=GIB // 2, other=GIB // 4)
     rows = {row.line: row for row in compare_ledgers(predicted, observed_ledger(6 * GIB, Ledger(reserved=5 * GIB)))}
     assert (rows["context"].observed, rows["context"].difference) == (GIB, GIB // 4)
     assert rows["other"].within == "context"
-
-
-def test_a_peak_below_reserved_says_nothing_about_the_context() -> None:
     assert observed_ledger(4 * GIB, Ledger(reserved=5 * GIB)) == Ledger(reserved=5 * GIB, process=4 * GIB)
     assert observed_ledger(None, Ledger(reserved=5 * GIB)).context is None
 
@@ -190,15 +167,12 @@ def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
             assert part.name in arithmetic(part)
 
 
-def test_the_peak_is_told_with_the_three_totals() -> None:
+def test_the_peak_is_told_with_the_three_totals_or_without() -> None:
     found = PresetLibrary().get("gpt2-124m")
     estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
     sentence = peak_sentence(estimate)
     assert "step" in sentence
     assert all(word in sentence for word in ("allocated", "reserved", "process", "GiB"))
-
-
-def test_a_rule_without_totals_is_told_too() -> None:
     found = PresetLibrary().get("gpt2-124m")
     assert "Peak: " in peak_sentence(estimates_by("rules:bytes-per-parameter", found.preset.workload, card("H200"))[0])
 
@@ -238,26 +212,15 @@ def test_a_bare_command_line_is_a_range_and_no_prediction() -> None:
     assert found.place_of(33 * GIB) == "within the range"
     assert found.place_of(5 * GIB).startswith("below")
     assert found.is_refuted_by(2 * found.highest)
-
-
-def test_what_all_is_said_of_is_a_prediction() -> None:
-    found = derived_preset(
-        "python run_clm.py --model_name_or_path gpt2-xl --per_device_train_batch_size 8 --block_size 1024 --do_train"
-        " --bf16",
-        None,
-    )
-    assert found is not None
-    assert set(found.assumed) <= {"model"}
-    assert getattr(found.preset.run, "checkpointing", None) == "none", "a Trainer has none unless it is told"
-    answer = range_of(found, H100, ask)
-    assert answer is None or answer.may_alert
-
-
-def test_of_a_script_of_peoples_own_it_is_not_known_whether_it_trains() -> None:
     found = span(derived_preset("python app.py --model stabilityai/stable-diffusion-xl-base-1.0", None))
     assert found.doing == "generation or training"
     assert not found.is_prediction
     assert "which of these" in found.sentence
+    job = derived_preset("python3 train.py --model llama-7b --batch-size 32 --bf16", None)
+    assert job is not None
+    close = msgspec.structs.replace(job, assumed=("run.lora.rank",))
+    assert span(close, Device(name="", capability=(9, 0), total_memory=1 << 50)).is_prediction
+    assert not span(close).is_prediction
 
 
 @for_each(bundled_presets()[::7])
@@ -274,15 +237,17 @@ def test_the_ends_of_a_range_hold_the_estimate(found: PresetFile) -> None:
     assert range_of(found, H100, ask) is None, "nothing of it is assumed"
 
 
-def test_a_guess_that_its_card_has_no_room_for_is_refuted_by_running() -> None:
-    found = derived_preset("python3 train.py --model llama-7b --batch-size 32 --bf16", None)
-    assert found is not None
-    close = msgspec.structs.replace(found, assumed=("run.lora.rank",))
-    assert span(close, Device(name="", capability=(9, 0), total_memory=1 << 50)).is_prediction
-    assert not span(close).is_prediction
-
-
-def test_settings_are_named() -> None:
+def test_settings_are_named_and_what_all_is_said_of_is_a_prediction() -> None:
     assert settings_words(("run.sequence_length", "run.lora")) == "sequence and LoRA"
     assert settings_words(("run.lora",)) == "LoRA"
     assert settings_words(ALL) == "batch, sequence, precision, LoRA and checkpointing"
+    found = derived_preset(
+        "python run_clm.py --model_name_or_path gpt2-xl --per_device_train_batch_size 8 --block_size 1024 --do_train"
+        " --bf16",
+        None,
+    )
+    assert found is not None
+    assert set(found.assumed) <= {"model"}
+    assert getattr(found.preset.run, "checkpointing", None) == "none", "a Trainer has none unless it is told"
+    answer = range_of(found, H100, ask)
+    assert answer is None or answer.may_alert

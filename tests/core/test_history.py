@@ -40,19 +40,25 @@ def followed(*samples: Sample) -> History:
     return seen
 
 
-def test_the_peak_outlives_the_process() -> None:
+def test_a_process_is_the_same_one_until_its_pid_is_reused() -> None:
     seen = followed(*(sample(at, process(1, used)) for at, used in enumerate((5, 9, 3))), sample(3))
     track = seen.tracks[key(1)]
     assert (track.peak, track.gone_at, list(seen.exited(0))) == (Peak(bytes=9, at=1, interval=1.0), 3, [track])
     assert not list(seen.exited(3.5))
-
-
-def test_a_reused_pid_is_a_new_process() -> None:
     seen = followed(sample(0, process(1, 100, started=10.0)), sample(1, process(1, 2, started=20.0)))
     assert seen.tracks[key(1, 10.0)].gone_at == 1
     fresh = seen.tracks[key(1, 20.0)]
     assert fresh.gone_at is None
     assert (fresh.peak, dict(seen.here("h", "G"))) == (Peak(bytes=2, at=1, interval=1.0), {1: fresh})
+    seen = followed(sample(0, process(1, 8)), sample(1), sample(2, process(1, 4)))
+    assert seen.tracks[key(1)].gone_at is None
+    assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
+    assert not list(seen.exited(0))
+    track = Track(key(1), process(1), 0.0)
+    track.add(0.0, 10)
+    for told, peak in ((9, Peak(bytes=10, at=0.0)), (11, Peak(bytes=11, at=1.0, how="accounting"))):
+        track.note_peak(Peak(bytes=told, at=1.0, how="accounting"))
+        assert track.peak == peak
 
 
 @pytest.mark.parametrize(
@@ -63,29 +69,11 @@ def test_nothing_is_concluded_from_a_gpu_that_does_not_answer(silence: dict[str,
     assert seen.tracks[key(1)].gone_at is None
 
 
-def test_a_process_that_comes_back_is_the_same_one() -> None:
-    seen = followed(sample(0, process(1, 8)), sample(1), sample(2, process(1, 4)))
-    assert seen.tracks[key(1)].gone_at is None
-    assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
-    assert not list(seen.exited(0))
-
-
-def test_a_peak_learnt_otherwise_counts_when_it_is_larger() -> None:
-    track = Track(key(1), process(1), 0.0)
-    track.add(0.0, 10)
-    for told, peak in ((9, Peak(bytes=10, at=0.0)), (11, Peak(bytes=11, at=1.0, how="accounting"))):
-        track.note_peak(Peak(bytes=told, at=1.0, how="accounting"))
-        assert track.peak == peak
-
-
-def test_the_exited_are_forgotten_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_exited_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "KEEP_EXITED", 3)
     seen = followed(*(sample(at, process(at)) for at in range(10)), sample(10))
     assert [track.key.pid for track in seen.exited(0)] == [9, 8, 7]
     assert set(seen.tracks) == {key(9), key(8), key(7)}
-
-
-def test_many_processes_share_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "POINTS", 1000)
     monkeypatch.setattr(history, "SERIES_LEAST", 10)
     seen = followed(*(sample(at, *(process(pid, at + 1) for pid in range(50))) for at in range(200)))
@@ -140,7 +128,7 @@ def looks(*points: tuple[float, int], pid: int = 1, started: float | None = 0.0)
     return [FastSample(key(pid, started), at, used, 0.1) for at, used in points]
 
 
-def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -> None:
+def test_close_looks_belong_to_the_process_that_was_looked_at() -> None:
     seen = followed(sample(0, process(1, 5)))
     now = sample(1, process(1, 5))
     seen.add_looks(looks((0.3, 5), (0.4, 90), (0.5, 90), (0.6, 5)), now)
@@ -149,17 +137,11 @@ def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -
     assert track.peak == Peak(bytes=90, at=0.4, interval=0.1)
     assert list(zip(track.times, track.values, strict=True)) == [(0.0, 5), (0.4, 90), (0.6, 5)]
     assert track.sampled_fast == (0.3, 0.6)
-
-
-def test_close_looks_of_a_pid_that_has_changed_hands_are_nobodys() -> None:
     seen = followed(sample(0, process(1, 5, started=10.0)))
     now = sample(1, process(1, 6, started=20.0))
     seen.add_looks(looks((0.5, 90), started=10.0) + looks((0.6, 91), started=20.0) + looks((0.6, 9), pid=7), now)
     seen.add(now)
     assert [track.peak and track.peak.bytes for track in seen.tracks.values()] == [5, 6]
-
-
-def test_close_looks_before_the_end_of_a_process_are_its_own() -> None:
     seen = followed(sample(0, process(1, 5)))
     now = sample(1)
     seen.add_looks(looks((0.5, 90)), now)
@@ -168,17 +150,11 @@ def test_close_looks_before_the_end_of_a_process_are_its_own() -> None:
     assert (track.peak, track.gone_at) == (Peak(bytes=90, at=0.5, interval=0.1), 1)
     seen.add_looks(looks((1.5, 99)), sample(2))
     assert (track.peak, track.gone_at) == (Peak(bytes=90, at=0.5, interval=0.1), 1)
-
-
-def test_close_looks_that_come_too_late_are_left_out_and_a_pause_begins_them_anew() -> None:
     seen = followed(sample(0, process(1, 5)), sample(1, process(1, 5)))
     seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
     assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0, interval=1.0)
     seen.add_looks(looks((2.1, 5), (2.2, 5), (2.9, 5), (7.0, 5), (7.1, 5)), sample(8, process(1, 5)))
     assert seen.tracks[key(1)].sampled_fast == (7.0, 7.1)
-
-
-def test_the_pace_is_that_of_the_samples() -> None:
     seen = History()
     assert seen.pace("h") is None
     for at in (0.0, 1.02, 3.0):
@@ -191,7 +167,7 @@ def test_the_pace_is_that_of_the_samples() -> None:
 BACK = 3 * 3600.0  # seconds by which somebody sets the clock back
 
 
-def test_a_clock_that_is_set_back_takes_what_was_seen_with_it() -> None:
+def test_a_clock_that_is_set_back_takes_what_was_seen_with_it_and_keeps_the_order() -> None:
     seen = History()
     for at, used in ((90_000.0, 5), (90_001.0, 9), (90_002.0, 4)):
         seen.add(sample(at, process(1, used), process(2, 1), utilization=used))
@@ -206,9 +182,6 @@ def test_a_clock_that_is_set_back_takes_what_was_seen_with_it() -> None:
     assert (seen.pace("h"), seen.grown("h", "G")) == (1.0, 2)
     assert [(one.key.pid, one.gone_at) for one in seen.exited(now - 30)] == [(2, now - 1)]
     assert not list(seen.exited(now))
-
-
-def test_one_set_back_and_forward_again_keeps_the_order() -> None:
     seen = History()
     at = 90_000.0
     for jump in (0.0, -BACK, 5 * 3600.0, -400 * 86_400.0, 0.5, -2.5, 400 * 86_400.0):
@@ -222,9 +195,6 @@ def test_one_set_back_and_forward_again_keeps_the_order() -> None:
     assert track.first_seen <= track.times[0]
     assert track.last_seen == at
     assert track.first_seen <= track.peak.at <= at
-
-
-def test_another_host_keeps_its_times() -> None:
     seen = History()
     for name in ("h", "other"):
         seen.add(msgspec.structs.replace(sample(90_000.0, process(1)), host=Host(name=name)))
@@ -261,7 +231,7 @@ def names(matched: Mapping[ProcessKey, PresetFile]) -> dict[int, str]:
     return {found.pid: one.key for found, one in matched.items()}
 
 
-def test_every_rule_must_hold() -> None:
+def test_every_rule_must_hold_and_a_choice_by_hand_wins() -> None:
     gpu = sampled(name="NVIDIA H100").gpus[0]
     job = a_process(1, "python train.py --llama")
     assert matches(Match(all=(("train.py",),), user="anna", gpu="h100"), gpu, job)
@@ -271,14 +241,6 @@ def test_every_rule_must_hold() -> None:
     assert not matches(Match(none=("vllm",)), gpu, job)
     assert matches(Match(all=(("python",),)), gpu, a_process(1, None))  # the name stands in for an unknown command
     assert not matches(Match(all=(("end",),)), gpu, a_process(1, "x" * 5000 + "end"))  # it is searched only so far
-
-
-@for_each(rows(__file__, "words"))
-def test_words_are_found_in_any_case_but_not_within_a_number(match: dict[str, Any], command: str, holds: bool) -> None:
-    assert matches(msgspec.convert(match, Match), sampled().gpus[0], a_process(1, command)) == holds
-
-
-def test_a_choice_by_hand_wins_and_a_persons_own_preset_comes_before_a_bundled_one() -> None:
     own = [preset("a", "train"), preset("z", "train", bundled=False)]
     assert names(Matcher(own).match(sampled(a_process(1, "train")), {})) == {1: "z"}
     found = [preset("auto", "train"), preset("other")]
@@ -289,7 +251,12 @@ def test_a_choice_by_hand_wins_and_a_persons_own_preset_comes_before_a_bundled_o
     assert names(Matcher([preset("other")]).match(sampled(a_process(1, "x")), {key_of(1): "deleted"})) == {}
 
 
-def test_only_what_is_new_is_looked_for() -> None:
+@for_each(rows(__file__, "words"))
+def test_words_are_found_in_any_case_but_not_within_a_number(match: dict[str, Any], command: str, holds: bool) -> None:
+    assert matches(msgspec.convert(match, Match), sampled().gpus[0], a_process(1, command)) == holds
+
+
+def test_only_what_is_new_is_looked_for_also_a_process_that_becomes_another_program() -> None:
     adapted: list[str] = []
 
     def adapt(found: PresetFile, command: str, _is_chosen: bool) -> PresetFile:
@@ -302,9 +269,13 @@ def test_only_what_is_new_is_looked_for() -> None:
     assert (sorted(adapted), matcher.match(moment, {})) == ([f"train {number}" for number in range(5)], first)
     matcher.match(sampled(*moment.gpus[0].processes, a_process(500, "serve new")), {})
     assert adapted[5:] == ["serve new"]
+    matcher = Matcher([preset("a", "train"), preset("b", "serve")])
+    assert names(matcher.match(sampled(a_process(1, "train")), {})) == {1: "a"}
+    assert names(matcher.match(sampled(a_process(1, "serve")), {})) == {1: "b"}
+    assert names(matcher.match(sampled(a_process(1, "sleep", started=5.0)), {})) == {}
 
 
-def test_jobs_of_long_ago_are_forgotten_and_those_that_stay_are_asked_once() -> None:
+def test_remembered_matches_hang_on_who_is_there_and_are_forgotten_in_time() -> None:
     adapted: list[str] = []
 
     def adapt(found: PresetFile, command: str, _is_chosen: bool) -> PresetFile:
@@ -318,13 +289,26 @@ def test_jobs_of_long_ago_are_forgotten_and_those_that_stay_are_asked_once() -> 
         matcher.match(sampled(stays, other), {})
     assert names(matcher.match(sampled(stays, comes), {})) == {1: "a", 2: "a"}
     assert (adapted.count("train and go"), adapted.count("train and stay")) == (2, 1)
+    basis, history = MatchBasis(), History()
 
+    def changes(*rows: Process, state: GpuState = "ok") -> bool:
+        sample = Sample(taken_at=next(times), source="nvml", host=Host(name="gpu01"), gpus=(_gpu(rows, state),))
+        history.add(sample)
+        return basis.has_changed(sample, history, {})
 
-def test_a_process_that_becomes_another_program_is_matched_again() -> None:
-    matcher = Matcher([preset("a", "train"), preset("b", "serve")])
-    assert names(matcher.match(sampled(a_process(1, "train")), {})) == {1: "a"}
-    assert names(matcher.match(sampled(a_process(1, "serve")), {})) == {1: "b"}
-    assert names(matcher.match(sampled(a_process(1, "sleep", started=5.0)), {})) == {}
+    times = count(1.0)
+    one = Process(pid=1, type="C", used_memory=5, started_at=0.5)
+    assert changes(one)
+    assert not changes(msgspec.structs.replace(one, used_memory=9, sm_percent=4))
+    assert changes(msgspec.structs.replace(one, command="python train.py"))
+    assert not changes(msgspec.structs.replace(one, command="python train.py"))
+    assert changes(msgspec.structs.replace(one, command="python train.py", torch="2.13.0"))
+    assert changes(Process(pid=2, type="C", started_at=0.5))
+    assert changes(Process(pid=2, type="C", started_at=0.9))  # a pid that is another's by now
+    assert changes()
+    assert not changes()
+    assert changes(state="lost")
+    assert changes(state="lost")  # what it lists may change without a trace
 
 
 jobs = st.lists(
@@ -347,9 +331,7 @@ by_hand = st.dictionaries(
 
 
 @given(st.lists(jobs, min_size=1, max_size=6), by_hand, st.randoms())
-def test_remembering_changes_no_answer(
-    moments: list[list[Process]], chosen: dict[ProcessKey, str | None], random: Random
-) -> None:
+def test_same_if_remembered(moments: list[list[Process]], chosen: dict[ProcessKey, str | None], random: Random) -> None:
     """Sample after sample, in any order of processes and presets, as if each were the first."""
     shuffled = list(PRESETS)
     random.shuffle(shuffled)
@@ -360,29 +342,6 @@ def test_remembering_changes_no_answer(
         expected = Matcher(PRESETS).match(moment, chosen)
         assert matcher.match(moment, chosen) == expected
         assert matcher.match(msgspec.structs.replace(moment, gpus=(turned,)), chosen) == expected
-
-
-def test_matches_hang_on_who_is_there_and_not_on_figures() -> None:
-    basis, history = MatchBasis(), History()
-
-    def changes(*rows: Process, state: GpuState = "ok") -> bool:
-        sample = Sample(taken_at=next(times), source="nvml", host=Host(name="gpu01"), gpus=(_gpu(rows, state),))
-        history.add(sample)
-        return basis.has_changed(sample, history, {})
-
-    times = count(1.0)
-    one = Process(pid=1, type="C", used_memory=5, started_at=0.5)
-    assert changes(one)
-    assert not changes(msgspec.structs.replace(one, used_memory=9, sm_percent=4))
-    assert changes(msgspec.structs.replace(one, command="python train.py"))
-    assert not changes(msgspec.structs.replace(one, command="python train.py"))
-    assert changes(msgspec.structs.replace(one, command="python train.py", torch="2.13.0"))
-    assert changes(Process(pid=2, type="C", started_at=0.5))
-    assert changes(Process(pid=2, type="C", started_at=0.9))  # a pid that is another's by now
-    assert changes()
-    assert not changes()
-    assert changes(state="lost")
-    assert changes(state="lost")  # what it lists may change without a trace
 
 
 def _gpu(rows: tuple[Process, ...], state: GpuState) -> Gpu:

@@ -53,7 +53,7 @@ def test_a_sample_survives_its_json(sample: Sample) -> None:
     assert decode_sample(encode_sample(sample)) == sample
 
 
-def test_what_a_newer_version_adds_is_passed_over() -> None:
+def test_what_is_impossible_or_new_is_left_out_and_told_until_it_is_right() -> None:
     read = decode_sample(
         '{"taken_at":0,"source":"x","host":{"name":"h","rack":7},"fleet":[1],'
         '"gpus":[{"index":0,"uuid":"u","name":"n","colour":"green","memory":{"total":1,"tier":2}}]}'
@@ -62,19 +62,35 @@ def test_what_a_newer_version_adds_is_passed_over() -> None:
     assert read == Sample(
         taken_at=0, source="x", host=Host(name="h"), gpus=(Gpu(index=0, uuid="u", name="n", memory=memory),)
     )
+    right = sample(a_gpu(utilization=100, memory=Memory(total=80, used=3, free=77)), a_gpu(1, power_watts=700.0))
+    assert bounded(right) is bounded(right, right) is right
+    wrong = a_gpu(-3, utilization=-50, fan_percent=10**9, memory=Memory(total=0, used=33 << 30, free=-1))
+    (got,) = bounded(sample(wrong)).gpus
+    assert (got.index, got.utilization, got.fan_percent) == (0, None, None)
+    assert (got.absent["utilization"], got.absent["fan_percent"]) == (Absence.FAILED, Absence.FAILED)
+    assert got.memory == Memory(used=33 << 30)
+    (problem,) = bounded(sample(wrong)).problems
+    assert problem.message == (
+        "left out: GPU 0 memory free -1, GPU 0 memory total 0, GPU 0 index -3, GPU 0 utilization -50, "
+        "GPU 0 fan_percent 1000000000"
+    )
+    left = bounded(sample(a_gpu(utilization=-50)))
+    after = bounded(sample(msgspec.structs.replace(left.gpus[0], utilization=7)), left)
+    assert (after.gpus[0].utilization, after.gpus[0].absent) == (7, {})
+    before = bounded(sample(a_gpu(utilization=-50), a_gpu(1)))
+    following = msgspec.structs.replace(before, taken_at=2.0)
+    assert bounded(following, before).problems == before.problems
+    assert bounded(sample(a_gpu(), a_gpu(1))).problems == ()
 
 
-def test_unattributed_is_what_no_process_accounts_for_and_a_process_has_its_own_key() -> None:
+def test_unattributed_is_what_no_process_accounts_for_also_of_instances_and_users() -> None:
     held = (Process(pid=1, type="C", used_memory=30), Process(pid=2, type="C", used_memory=None))
     assert Gpu(index=0, uuid="u", name="n", memory=Memory(used=100), processes=held).unattributed == 70
     assert Gpu(index=0, uuid="u", name="n", processes=held).unattributed is None
     # A reused pid is another process.
-    gpu = Gpu(index=0, uuid="u", name="n")
-    first = process_key("h", gpu, Process(pid=7, type="C", started_at=1.0))
-    assert first != process_key("h", gpu, Process(pid=7, type="C", started_at=2.0))
-
-
-def test_a_card_that_is_cut_into_instances_is_these() -> None:
+    card = Gpu(index=0, uuid="u", name="n")
+    first = process_key("h", card, Process(pid=7, type="C", started_at=1.0))
+    assert first != process_key("h", card, Process(pid=7, type="C", started_at=2.0))
     card = Gpu(index=0, uuid="a", name="n")
     instance = Gpu(index=0, uuid="m", name="n", mig_parent="a", mig_profile="1g.10gb")
     whole = Gpu(index=1, uuid="b", name="n")
@@ -82,6 +98,12 @@ def test_a_card_that_is_cut_into_instances_is_these() -> None:
     assert usable_gpus((card, whole)) == (card, whole)
     sample = Sample(taken_at=0, source="x", host=Host(name="h"), gpus=(card, instance, whole))
     assert [row["gpu_uuid"] for row in sample.to_records()] == ["m", "b"]
+    several = gpu(process(1, 5, user="anna"), process(2, 7, user="bo"), process(3, None, user="bo"), process(4, 2))
+    assert several.held_by_user == {"anna": 5, "bo": 7, None: 2}
+    assert gpu(process(1, 5, user="anna"), process(2, 7, user="anna")).held_by_user == {"anna": 12}
+    assert gpu(process(1, None, user="anna")).held_by_user == {}
+    later = msgspec.structs.replace(several, processes=(process(1, 6, user="anna"),))
+    assert later.held_by_user == {"anna": 6}, "another reading adds up its own"
 
 
 HOST, CONTAINER = Host(name="h"), Host(name="h", private_pids=True)
@@ -148,15 +170,6 @@ def test_bytes_held_beyond_what_is_in_use_are_shared_unless_something_grew_as_mu
     assert (history.grown("h", "G"), overlap(card, 0)) == (0, "counted more than once: processes share it")
 
 
-def test_what_each_user_holds_is_the_sum_of_what_is_known() -> None:
-    several = gpu(process(1, 5, user="anna"), process(2, 7, user="bo"), process(3, None, user="bo"), process(4, 2))
-    assert several.held_by_user == {"anna": 5, "bo": 7, None: 2}
-    assert gpu(process(1, 5, user="anna"), process(2, 7, user="anna")).held_by_user == {"anna": 12}
-    assert gpu(process(1, None, user="anna")).held_by_user == {}
-    later = msgspec.structs.replace(several, processes=(process(1, 6, user="anna"),))
-    assert later.held_by_user == {"anna": 6}, "another reading adds up its own"
-
-
 MEGABYTE = 1 << 20
 
 
@@ -168,32 +181,7 @@ def a_gpu(index: int = 0, **fields: object) -> Gpu:
     return msgspec.structs.replace(Gpu(index=index, uuid=f"GPU-{index}", name="H100"), **fields)
 
 
-def test_impossible_figures_are_left_out_and_told_and_others_are_left_as_they_are() -> None:
-    right = sample(a_gpu(utilization=100, memory=Memory(total=80, used=3, free=77)), a_gpu(1, power_watts=700.0))
-    assert bounded(right) is bounded(right, right) is right
-    wrong = a_gpu(-3, utilization=-50, fan_percent=10**9, memory=Memory(total=0, used=33 << 30, free=-1))
-    (got,) = bounded(sample(wrong)).gpus
-    assert (got.index, got.utilization, got.fan_percent) == (0, None, None)
-    assert (got.absent["utilization"], got.absent["fan_percent"]) == (Absence.FAILED, Absence.FAILED)
-    assert got.memory == Memory(used=33 << 30)
-    (problem,) = bounded(sample(wrong)).problems
-    assert problem.message == (
-        "left out: GPU 0 memory free -1, GPU 0 memory total 0, GPU 0 index -3, GPU 0 utilization -50, "
-        "GPU 0 fan_percent 1000000000"
-    )
-
-
-def test_what_was_left_out_is_told_until_the_next_whole_sample_and_shown_when_it_is_right_again() -> None:
-    wrong = bounded(sample(a_gpu(utilization=-50)))
-    after = bounded(sample(msgspec.structs.replace(wrong.gpus[0], utilization=7)), wrong)
-    assert (after.gpus[0].utilization, after.gpus[0].absent) == (7, {})
-    before = bounded(sample(a_gpu(utilization=-50), a_gpu(1)))
-    following = msgspec.structs.replace(before, taken_at=2.0)
-    assert bounded(following, before).problems == before.problems
-    assert bounded(sample(a_gpu(), a_gpu(1))).problems == ()
-
-
-def test_cards_of_one_uuid_or_index_are_told_apart_with_their_instances() -> None:
+def test_cards_of_one_uuid_are_told_apart_and_long_texts_are_cut() -> None:
     first, second = bounded(sample(a_gpu(), a_gpu(1, uuid="GPU-0"))).gpus
     assert (first.uuid, second.uuid) == ("GPU-0", "GPU-0 (2)")
     part = a_gpu(0, uuid="MIG-1", mig_parent="GPU-b")
@@ -202,9 +190,6 @@ def test_cards_of_one_uuid_or_index_are_told_apart_with_their_instances() -> Non
     assert [one.index for one in seen.gpus] == [0, 2, 2, 1, 0]
     assert [problem.message for problem in seen.problems] == ["left out: GPU 1 index of another GPU, 0"]
     assert bounded(msgspec.structs.replace(seen, taken_at=2.0), seen).gpus == seen.gpus
-
-
-def test_long_texts_and_many_problems_are_cut() -> None:
     row = Process(pid=1, type="C", user="u" * MEGABYTE, command="c" * 2 * MEGABYTE, used_memory=-5)
     many = tuple(Problem(where="w", message=f"m{number}") for number in range(20_000))
     got = bounded(sample(a_gpu(name="n" * MEGABYTE, processes=(row,)), problems=many))
@@ -243,7 +228,7 @@ def estimate(found: PresetFile, device: Device) -> Estimate | None:
     return Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step")
 
 
-def test_peaks_predictions_and_comparisons() -> None:
+def test_peaks_predictions_and_comparisons_and_none_without_an_estimate() -> None:
     seen = History()
     seen.add(sampled(0, 9 * GIB))
     latest = sampled(1, 4 * GIB)
@@ -254,21 +239,12 @@ def test_peaks_predictions_and_comparisons() -> None:
     assert (first.key, first.gpu_index, first.preset) == (key, 3, "p")
     assert (first.comparison.now, first.comparison.peak, first.comparison.predicted) == (4 * GIB, 9 * GIB, 10 * GIB)
     assert (second.preset, second.peak, second.comparison) == (None, None, None)
-
-
-def test_a_preset_without_an_estimate_has_no_comparison() -> None:
     moment = sampled(0, GIB)
     key = process_key("h", moment.gpus[0], moment.gpus[0].processes[0])
     taken = take_snapshot(moment, History(), {key: PRESET}, lambda _found, _device: None, {})
     assert (taken.holdings[0].preset, taken.holdings[0].comparison) == ("p", None)
-
-
-def test_a_card_that_tells_nothing_is_taken_for_a_usual_one() -> None:
     usual = CARDS[DEFAULT_CARD]
     device = device_of(Gpu(index=0, uuid="G", name="secret"))
     assert device == Device(name="secret", capability=usual.capability, total_memory=usual.total_memory)
-
-
-def test_a_card_that_shares_the_hosts_memory_is_as_large_as_what_it_could_have() -> None:
     memory = Memory(used=3 * GIB, free=97 * GIB + 5, unified=True)
     assert device_of(Gpu(index=0, uuid="G", name="NVIDIA GB10", memory=memory)).total_memory == 100 * GIB

@@ -62,12 +62,16 @@ WATCHED = msgspec.structs.replace(
 )  # fmt: skip
 
 
-def test_a_pid_that_is_used_again_is_another_process() -> None:
+def test_a_reused_pid_is_another_process_and_a_job_that_was_missed_for_a_moment_goes_on() -> None:
     assert same_process(STARTED, WATCHED)
     for changes in ({"pid": 8}, {"host": "other"}, {"gpu_uuid": "GPU-2"}, {"started_at": 1700.0, "ended_at": None}):
         other = msgspec.structs.replace(WATCHED, **changes)
         assert not same_process(STARTED, other)
         assert not same_process(other, STARTED)
+    back = msgspec.structs.replace(WATCHED, ended_at=None, ending="running", seen_until=1700.0)
+    assert (merged(WATCHED, back).ending, merged(back, WATCHED).ending) == ("running", "running")
+    late = msgspec.structs.replace(back, seen_until=1500.0)
+    assert merged(WATCHED, late).ended_at == 1599.0
 
 
 @pytest.mark.parametrize("pair", [(STARTED, WATCHED), (WATCHED, STARTED)])
@@ -86,13 +90,6 @@ def test_the_order_does_not_matter_but_for_the_key(order: list[Run]) -> None:
     first = merged(merged(order[0], order[1]), order[2])
     other = merged(merged(STARTED, WATCHED), STARTED)
     assert msgspec.structs.replace(first, key="") == msgspec.structs.replace(other, key="")
-
-
-def test_a_job_that_was_missed_for_a_moment_goes_on() -> None:
-    back = msgspec.structs.replace(WATCHED, ended_at=None, ending="running", seen_until=1700.0)
-    assert (merged(WATCHED, back).ending, merged(back, WATCHED).ending) == ("running", "running")
-    late = msgspec.structs.replace(back, seen_until=1500.0)
-    assert merged(WATCHED, late).ended_at == 1599.0
 
 
 RUN = a_run(
@@ -156,23 +153,17 @@ def test_sorting_loses_nothing(runs: list[StoredRun], column: RunColumn) -> None
     assert sorted(one.id for one in in_order(runs, column)) == sorted(one.id for one in runs)
 
 
-def test_bars_of_errors() -> None:
+def test_values_bars_and_words_of_a_run() -> None:
     assert len(BARS) == len(EDGES) + 1
     assert histogram([-0.5, -0.02, 0.0, 0.019, 0.02, 0.3]) == (1, 0, 0, 0, 3, 1, 0, 0, 1)
     assert sum(histogram([])) == 0
     runs = [RUN, msgspec.structs.replace(RUN, ending="failed"), msgspec.structs.replace(RUN, method="traced")]
     assert errors_of(runs, "analytic", "transformer") == [pytest.approx(-0.05)]
-
-
-def test_the_values_of_a_preset() -> None:
     lora = {"rank": 8, "target_modules": ["q_proj"], "use_dora": True}
     workload = {"run": {"batch_size": 8, "lora": lora, "target_length": None, "x": False}, "parallel": None}
     told = "batch_size = 8, lora = {rank = 8, target_modules = [q_proj], use_dora = true}, x = false"
     assert preset_values(msgspec.structs.replace(RUN, workload=workload)) == (("run", told),)
     assert preset_values(RUN) == ()
-
-
-def test_words_for_the_end() -> None:
     words = {
         "ended": RUN,
         "exited": msgspec.structs.replace(RUN, exit_code=0),
@@ -193,9 +184,6 @@ def test_only_runs_of_this_host_whose_process_is_gone_have_ended() -> None:
     assert not settled[0].run.finished, "nobody saw its end: it teaches nothing"
     assert ending_words(settled[0].run, settled[0].run.last_known + 1) == "ended"
     assert msgspec.structs.replace(settled[0].run, ending="running") == runs[0]
-
-
-def test_a_process_is_gone_when_its_pid_is_or_belongs_to_a_later_one() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert process_is_gone(ended.pid, time.time())
@@ -241,7 +229,7 @@ class TrackedHost:
         return self.watched.update(taken, self.history, {KEY: preset} if used is not None and preset else {})
 
 
-def test_a_life() -> None:
+def test_a_life_with_what_the_job_tells_itself() -> None:
     tracked = TrackedHost()
     (first,) = tracked.take(1000.0, GIB)
     assert (first.key, first.source, first.ending) == ("h/GPU-1/7/990", "watched", "running")
@@ -256,6 +244,20 @@ def test_a_life() -> None:
     (last,) = tracked.take(1065.0, None)
     assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
     assert (tracked.take(2000.0, None), tracked.watched.last_runs(tracked.history)) == ([], [])
+    hello = Hello(
+        v=1, pid=7, at=1.0, torch="2.9.0",
+        devices=(ProbeDevice(index=0, name="H200", total_memory=GIB, capability=(9, 0), uuid="1"),),
+    )  # fmt: skip
+    counters = MemoryCounters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
+    beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
+    tracked = TrackedHost(ObservedJob(pid=7).heard(hello).heard(beat))
+    (early,) = tracked.take(1000.0, 2 * GIB)
+    assert (early.peak_how, early.observed.process, early.observed.reserved) == ("probe", None, 9 * GIB)
+    tracked.take(1001.0, 9 * GIB + 500)
+    tracked.job = tracked.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
+    (last,) = tracked.take(1002.0, None)
+    assert (last.ending, last.observed.context, last.observed.weights) == ("out_of_memory", 500, GIB)
+    assert (last.observed.activations, last.versions["torch"]) == (7 * GIB, "2.9.0")
 
 
 def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
@@ -273,7 +275,7 @@ def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
     assert min(last.times) >= 0
 
 
-def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
+def test_a_nearer_estimate_is_told_at_once_and_a_quick_one_kept_of_a_job_that_is_over() -> None:
     tracked = TrackedHost()
     (first,) = tracked.take(1000.0, GIB)
     assert first.method == "analytic"
@@ -287,10 +289,7 @@ def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
     (second,) = tracked.take(1000.0 + REFINED_EVERY, GIB)
     assert second.method == "simulated"
     assert tracked.take(1000.0 + 2 * REFINED_EVERY, GIB) == [], "and once"
-
-
-def test_a_quick_estimate_is_kept_of_a_job_that_is_over_alone() -> None:
-    """One that goes on has no prediction until the nearer one is there: the history has no mark for a quick figure."""
+    # One that goes on has no prediction until the nearer one is there: the history has no mark for a quick figure.
     quick = {"is": True}
     tracked = TrackedHost()
     tracked.watched = RunTracker(predict, lambda _pid, _uuid: None, lambda _preset, _device: quick["is"])
@@ -307,24 +306,7 @@ def test_a_quick_estimate_is_kept_of_a_job_that_is_over_alone() -> None:
     assert last.predicted.process == 12 * GIB
 
 
-def test_what_the_job_tells_itself() -> None:
-    hello = Hello(
-        v=1, pid=7, at=1.0, torch="2.9.0",
-        devices=(ProbeDevice(index=0, name="H200", total_memory=GIB, capability=(9, 0), uuid="1"),),
-    )  # fmt: skip
-    counters = MemoryCounters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
-    beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
-    tracked = TrackedHost(ObservedJob(pid=7).heard(hello).heard(beat))
-    (early,) = tracked.take(1000.0, 2 * GIB)
-    assert (early.peak_how, early.observed.process, early.observed.reserved) == ("probe", None, 9 * GIB)
-    tracked.take(1001.0, 9 * GIB + 500)
-    tracked.job = tracked.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
-    (last,) = tracked.take(1002.0, None)
-    assert (last.ending, last.observed.context, last.observed.weights) == ("out_of_memory", 500, GIB)
-    assert (last.observed.activations, last.versions["torch"]) == (7 * GIB, "2.9.0")
-
-
-def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
+def test_another_preset_is_told_at_once_and_the_rest_still_goes_on() -> None:
     tracked = TrackedHost()
     tracked.take(1000.0, GIB)
     other = msgspec.structs.replace(PRESET, key="q")
@@ -332,9 +314,6 @@ def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
     assert (told.preset, told.method, told.predicted.process) == ("q", "", None)
     assert (tracked.take(1002.0, GIB, None), tracked.take(1100.0, GIB, None)) == ([], [])
     assert tracked.take(1101.0, None) == []
-
-
-def test_the_rest_is_what_still_goes_on_and_a_card_that_does_not_answer_ends_nothing() -> None:
     tracked = TrackedHost()
     tracked.take(1000.0, GIB)
     tracked.take(1010.0, 3 * GIB)
@@ -367,34 +346,44 @@ MPIRUN = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESP
 SRUN = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16"}
 
 
-@for_each(
-    [
-        (TORCHRUN, ("torchrun:29500 on gpu01", 3, 8, "torchrun")),
-        ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, ("torchrun:29500 on here", 3, 8, "torchrun")),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ("torch.distributed on a", 0, 2, "torch.distributed")),
-        # torchrun started by srun: the rank is torchrun's, of which srun starts one on each host
-        ({**SRUN, **TORCHRUN}, ("slurm 4711 torchrun:29500 on gpu01", 3, 8, "torchrun")),
-        (SRUN, ("slurm 4711.0", 5, 16, "srun")),
-        ({**SRUN, "SLURM_STEP_ID": "4294967291"}, None),  # the batch script
-        (MPIRUN, ("mpi prterun-9", 1, 4, "mpirun")),
-        ({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}, None),
-        *(({**TORCHRUN, "RANK": rank}, None) for rank in ("8", "-1", "٣")),
-        ({**TORCHRUN, "WORLD_SIZE": "9" * 10}, None),
-        ({}, None),
-    ]
-)
+@for_each([
+    (TORCHRUN, ("torchrun:29500 on gpu01", 3, 8, "torchrun")),
+    ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, ("torchrun:29500 on here", 3, 8, "torchrun")),
+    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ("torch.distributed on a", 0, 2, "torch.distributed")),
+    # torchrun started by srun: the rank is torchrun's, of which srun starts one on each host
+    ({**SRUN, **TORCHRUN}, ("slurm 4711 torchrun:29500 on gpu01", 3, 8, "torchrun")),
+    (SRUN, ("slurm 4711.0", 5, 16, "srun")),
+    ({**SRUN, "SLURM_STEP_ID": "4294967291"}, None),  # the batch script
+    (MPIRUN, ("mpi prterun-9", 1, 4, "mpirun")),
+    ({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}, None),
+    *(({**TORCHRUN, "RANK": rank}, None) for rank in ("8", "-1", "٣")),
+    ({**TORCHRUN, "WORLD_SIZE": "9" * 10}, None),
+    ({}, None),
+])  # fmt: skip
 def test_a_rank_is_what_its_launcher_says(variables: dict[str, str], found: tuple[object, ...] | None) -> None:
     environment = b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
     wanted = found and dict(zip(("job", "rank", "size", "launcher"), found, strict=True))
     assert rank_of(environment, "here") == wanted
 
 
-def test_nothing_else_is_taken_from_an_environment() -> None:
+def test_ranks_survive_the_wire_and_nothing_else_is_taken_from_an_environment() -> None:
     text = b"RANK=1\0WORLD_SIZE=2\0MASTER_ADDR=a\x1b[31m\xff\0TOKEN=secret\0PATH=/secret\0BROKEN\0=x\0"
-    found = rank_of(text, "here")
-    assert found is not None
-    assert "secret" not in str(found)
-    assert "\x1b" not in found["job"]
+    told = rank_of(text, "here")
+    assert told is not None
+    assert "secret" not in str(told)
+    assert "\x1b" not in told["job"]
+    rank = readings.JobRank(job="gpu01:29500", rank=1, size=2, launcher="torchrun")
+    rows = (
+        readings.Process(pid=7, type="C", used_memory=5, rank=rank),
+        readings.Process(pid=8, type="C", used_memory=5),
+    )
+    gpu = readings.Gpu(index=0, uuid="G", name="x", memory=readings.Memory(), processes=rows)
+    sample = readings.Sample(taken_at=1.0, source="x", host=readings.Host(name="gpu02"), gpus=(gpu,))
+    (found,) = rank_readings(readings.decode_sample(readings.encode_sample(sample)), lambda _: 6, lambda _: None)
+    quick = {readings.process_key("gpu02", gpu, rows[0])}
+    (marked,) = ranked_jobs(rank_readings(sample, lambda _: 6, lambda _: 7, quick))
+    assert (marked.is_quick, marked.predicted, ranked_jobs([found])[0].is_quick) == (True, 7, False)
+    assert (found.host, found.rank, found.used, found.peak, found.pid) == ("gpu02", 1, 5, 6, 7)
 
 
 def test_both_readers_know_a_real_process() -> None:
@@ -423,41 +412,20 @@ def reading(rank: int, peak: int, predicted: int | None = None, **more: Any) -> 
     return RankReading(rank=rank, used=peak - 1, peak=peak, predicted=predicted, **{**fixed, **more})
 
 
-def test_the_worst_rank_is_the_one_furthest_above_its_prediction() -> None:
+def test_jobs_are_told_apart_and_the_worst_rank_is_named() -> None:
+    jobs = ranked_jobs(
+        [reading(0, 10), reading(0, 12, pid=9, gpu_index=1), reading(0, 5, user="b"), reading(0, 6, size=2)]
+    )
+    assert [(job.user, job.size, len(job.ranks)) for job in jobs] == [(None, 4, 1), (None, 2, 1), ("b", 4, 1)]
+    assert (jobs[0].ranks[0].peak, jobs[0].ranks[0].gpus) == (22, (0, 1))
     (job,) = ranked_jobs([reading(0, 60, 50), reading(1, 40, 30), reading(2, 20, 25)])
     assert job.worst.rank == 1
     assert job.worst.fraction == pytest.approx(1 / 3)
     assert (job.used, job.predicted, job.missing) == (117, 105, 1)
     assert job.imbalance == pytest.approx(0.5)  # 60 where the mean is 40
-
-
-def test_without_predictions_the_worst_rank_holds_most_and_an_unknown_sum_is_unknown() -> None:
     (job,) = ranked_jobs([reading(0, 10), reading(1, 30), reading(2, 30, host="b")])
     assert (job.worst.rank, job.predicted) == (1, None)
     (half,) = ranked_jobs([reading(0, 10, 10), reading(1, 30)])
     assert half.predicted is None
     (alone,) = ranked_jobs([reading(0, 10)])
     assert alone.imbalance is None
-
-
-def test_jobs_of_other_users_and_sizes_are_others_and_one_rank_may_have_several_processes() -> None:
-    jobs = ranked_jobs(
-        [reading(0, 10), reading(0, 12, pid=9, gpu_index=1), reading(0, 5, user="b"), reading(0, 6, size=2)]
-    )
-    assert [(job.user, job.size, len(job.ranks)) for job in jobs] == [(None, 4, 1), (None, 2, 1), ("b", 4, 1)]
-    assert (jobs[0].ranks[0].peak, jobs[0].ranks[0].gpus) == (22, (0, 1))
-
-
-def test_ranks_of_a_sample_survive_the_wire() -> None:
-    rank = readings.JobRank(job="gpu01:29500", rank=1, size=2, launcher="torchrun")
-    rows = (
-        readings.Process(pid=7, type="C", used_memory=5, rank=rank),
-        readings.Process(pid=8, type="C", used_memory=5),
-    )
-    gpu = readings.Gpu(index=0, uuid="G", name="x", memory=readings.Memory(), processes=rows)
-    sample = readings.Sample(taken_at=1.0, source="x", host=readings.Host(name="gpu02"), gpus=(gpu,))
-    (found,) = rank_readings(readings.decode_sample(readings.encode_sample(sample)), lambda _: 6, lambda _: None)
-    quick = {readings.process_key("gpu02", gpu, rows[0])}
-    (marked,) = ranked_jobs(rank_readings(sample, lambda _: 6, lambda _: 7, quick))
-    assert (marked.is_quick, marked.predicted, ranked_jobs([found])[0].is_quick) == (True, 7, False)
-    assert (found.host, found.rank, found.used, found.peak, found.pid) == ("gpu02", 1, 5, 6, 7)

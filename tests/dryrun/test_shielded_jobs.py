@@ -171,14 +171,11 @@ NAMES = ["a b", "a:b", "a;b", "données", "new\nline", "x" * 200 + "/" + "y" * 2
 VARIABLES = ["TMPDIR", "HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "name"),
-    [
-        (VARIABLES, NAMES[1]),
-        (VARIABLES, NAMES[-1]),
-        *(pytest.param([one], name, marks=pytest.mark.slow) for one in VARIABLES for name in NAMES),
-    ],
-)
+@pytest.mark.parametrize(("variables", "name"), [
+    (VARIABLES, NAMES[1]),
+    (VARIABLES, NAMES[-1]),
+    *(pytest.param([one], name, marks=pytest.mark.slow) for one in VARIABLES for name in NAMES),
+])  # fmt: skip
 def test_folders_of_any_name(place: Path, variables: list[str], name: str) -> None:
     (place / name).mkdir(parents=True)
     others = {name: value for name, value in environment(place).items() if name != "VRAMTUI_DATA_DIR"}
@@ -268,15 +265,10 @@ sys.exit(max(part.wait() for part in parts))
 """
 
 
-@pytest.mark.parametrize(
-    ("count", "gib", "code", "words"),
-    [
-        (2, 11, 0, "✓ fits RTX4090: needs 22.6 GiB, has 23.6 GiB: 1.0 GiB spare"),
-        (2, 14, 1, "✗ does not fit RTX4090: build asked for 14.0 GiB more with 14.6 GiB of 23.6 GiB taken"),
-    ],
-)
-def test_the_verdict_is_that_of_all_processes_together(
-    place: Path, count: int, gib: int, code: int, words: str
-) -> None:
+@pytest.mark.parametrize(("count", "gib", "code", "words"), [
+    (2, 11, 0, "✓ fits RTX4090: needs 22.6 GiB, has 23.6 GiB: 1.0 GiB spare"),
+    (2, 14, 1, "✗ does not fit RTX4090: build asked for 14.0 GiB more with 14.6 GiB of 23.6 GiB taken"),
+])  # fmt: skip
+def test_the_verdict_is_that_of_all_processes(place: Path, count: int, gib: int, code: int, words: str) -> None:
     ran = run(place, PARTS, environment(place), arguments=(str(count), str(gib)))
     assert (ran.returncode, ran.stdout.splitlines()[0]) == (code, words), ran.stderr

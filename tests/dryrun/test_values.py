@@ -110,13 +110,6 @@ def test_what_is_written_is_not_known_any_more(mode: Any) -> None:
     assert mode.values.value_of(whole) is None
 
 
-def test_numbers_that_nobody_sent_are_believed_until_another_kernel_runs(mode: Any) -> None:
-    zeros = torch.zeros(4, device="meta")
-    assert mode.values.value_of(zeros + 1).tolist() == [1.0] * 4
-    mode.values.epoch += 1
-    assert mode.values.value_of(zeros) is None
-
-
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2000, 2000)])
 def test_an_unknown_mask_holds_everywhere(mode: Any, shape: tuple[int, ...]) -> None:
     mask = torch.empty(shape, device="meta") > 0.5
@@ -140,9 +133,16 @@ def test_checks_of_numbers_hold_and_are_no_guess(mode: Any, shape: tuple[int, ..
     assert mode.notes == []
 
 
-def test_few_numbers_are_followed(mode: Any) -> None:
+def test_few_numbers_are_followed_until_their_storages_are_gone(mode: Any) -> None:
     assert mode.values.value_of(torch.arange(MOST, device="meta") + 1) is not None
     assert mode.values.value_of(torch.arange(MOST + 1, device="meta") + 1) is None
+    for number in range(4 * 1024):
+        sent([number])
+    assert len(mode.values.entries) < 3 * 1024
+    zeros = torch.zeros(4, device="meta")
+    assert mode.values.value_of(zeros + 1).tolist() == [1.0] * 4
+    mode.values.epoch += 1
+    assert mode.values.value_of(zeros) is None
 
 
 @pytest.mark.parametrize("drawn", [0, DRAWN])
@@ -152,9 +152,3 @@ def test_large_tensors_of_the_host_are_left_blank_after_many_numbers(drawn: int)
         weights = [torch.empty(LARGE).normal_(), torch.empty(LARGE).uniform_(), torch.empty(9).normal_()]
         assert [bool(mode.values.is_guess(one) & BLANK) for one in weights] == [False, drawn > 0, False]
         assert bool(mode.values.is_guess(weights[1].to(torch.bfloat16).clone().mul_(2)) & BLANK) is bool(drawn)
-
-
-def test_storages_that_are_gone_are_forgotten(mode: Any) -> None:
-    for number in range(4 * 1024):
-        sent([number])
-    assert len(mode.values.entries) < 3 * 1024

@@ -16,7 +16,7 @@ from vramtui.estimators.allocator.config import AllocatorConfig, next_division
 MIB = 1 << 20
 
 
-def test_every_setting_lands_in_its_field_and_nothing_set_is_pytorchs_default() -> None:
+def test_settings_land_in_their_fields_and_misuse_is_refused() -> None:
     default = AllocatorConfig.parse("")
     assert (default, default.max_split_size, default.expandable_segments) == (AllocatorConfig(), None, False)
     config = AllocatorConfig.parse(
@@ -29,14 +29,33 @@ def test_every_setting_lands_in_its_field_and_nothing_set_is_pytorchs_default() 
         expandable_segments=True, large_segment_size=32 * MIB, memory_fraction=0.5, roundup_divisions=(4,) * 16,
     )  # fmt: skip
 
-
-def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
     def divisions(text: str) -> tuple[int, ...]:
         return AllocatorConfig.parse(f"roundup_power2_divisions:{text}").roundup_divisions
 
     assert divisions("[256:1,512:2,1024:4,>:8]") == (1,) * 9 + (2, 4) + (8,) * 5
     assert (divisions("[4:2,64:0]"), divisions("[>:4]")) == ((2, 2, 2) + (0,) * 13, (0,) + (4,) * 15)
     assert divisions("[65536:2]") == (2,) * 16
+    # The example PyTorch's own notes give: 1200 with 4 divisions lies between 1024 and 2048 in steps of 256.
+    assert (next_division(1200, 4), next_division(1024, 4), next_division(3, 8)) == (1280, 1024, 4)
+    config = AllocatorConfig.parse("roundup_power2_divisions:4")
+    assert config.rounded(1200) == 1536  # up to 512 x 4 the usual blocks
+    assert config.rounded(5 * MIB + 1) == 6 * MIB
+    allocator = CachingAllocator(GIB)
+    assert allocator.malloc(0) == 0
+    allocator.free(0)
+    allocator.record_stream(0, 1)
+    assert allocator.block_size(0) == 0
+    fresh = CachingAllocator(GIB).stats
+    assert all(getattr(allocator.stats, name) == getattr(fresh, name) for name in fresh.__slots__)
+    allocator = CachingAllocator(GIB)
+    block = allocator.malloc(1)
+    allocator.free(block)
+    with pytest.raises(KeyError, match="no live block"):
+        allocator.free(block)
+    with pytest.raises(ValueError, match="-1 bytes"):
+        allocator.malloc(-1)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        allocator.set_memory_fraction(1.5)
 
 
 @for_each(rows(__file__, "a_wrong_setting_is_one"))
@@ -67,14 +86,6 @@ def test_block_and_segment_sizes(size: int, block: int, segment: int) -> None:
     assert (config.rounded(size), config.segment_size(block)) == (block, segment)
 
 
-def test_divisions_round_up_to_steps_between_powers_of_two() -> None:
-    # The example PyTorch's own notes give: 1200 with 4 divisions lies between 1024 and 2048 in steps of 256.
-    assert (next_division(1200, 4), next_division(1024, 4), next_division(3, 8)) == (1280, 1024, 4)
-    config = AllocatorConfig.parse("roundup_power2_divisions:4")
-    assert config.rounded(1200) == 1536  # up to 512 x 4 the usual blocks
-    assert config.rounded(5 * MIB + 1) == 6 * MIB
-
-
 @given(st.integers(1, 1 << 40), st.sampled_from([0, 1, 2, 4, 8, 16]))
 def test_a_block_holds_its_request(size: int, divisions: int) -> None:
     config = AllocatorConfig(roundup_divisions=(divisions,) * 16 if divisions else ())
@@ -84,14 +95,6 @@ def test_a_block_holds_its_request(size: int, divisions: int) -> None:
     assert config.segment_size(block) >= block
     if divisions <= 1:
         assert block - size < 512
-
-
-def test_other_settings_leave_what_the_card_holds_outside_of_the_allocator() -> None:
-    allocator = CachingAllocator(1 << 30, release=(2, 12))
-    allocator.hold_outside(300 << 20)
-    twin = allocator.with_config(AllocatorConfig.parse("expandable_segments:True"))
-    assert (twin.free_memory, twin.release) == (allocator.free_memory, (2, 12))
-    assert twin.config.expandable_segments
 
 
 GIB = 1 << 30
@@ -215,29 +218,7 @@ Allocating.TestCase.settings = settings(examples(100), stateful_step_count=40)
 TestAllocating: Any = Allocating.TestCase
 
 
-def test_nothing_for_nothing() -> None:
-    allocator = CachingAllocator(GIB)
-    assert allocator.malloc(0) == 0
-    allocator.free(0)
-    allocator.record_stream(0, 1)
-    assert allocator.block_size(0) == 0
-    fresh = CachingAllocator(GIB).stats
-    assert all(getattr(allocator.stats, name) == getattr(fresh, name) for name in fresh.__slots__)
-
-
-def test_misuse_is_refused() -> None:
-    allocator = CachingAllocator(GIB)
-    block = allocator.malloc(1)
-    allocator.free(block)
-    with pytest.raises(KeyError, match="no live block"):
-        allocator.free(block)
-    with pytest.raises(ValueError, match="-1 bytes"):
-        allocator.malloc(-1)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        allocator.set_memory_fraction(1.5)
-
-
-def test_a_block_keeps_a_remainder_too_small_to_split_and_serves_its_own_stream_only() -> None:
+def test_a_block_keeps_a_small_remainder_and_peaks_start_again_from_what_is_held() -> None:
     # An embedding of 10000 x 1024 floats out of its own segment: 40960000 B become 41943040 B.
     allocator = CachingAllocator(GIB)
     assert allocator.block_size(allocator.malloc(40_960_000)) == 41_943_040
@@ -247,9 +228,18 @@ def test_a_block_keeps_a_remainder_too_small_to_split_and_serves_its_own_stream_
     assert allocator.stats.segments == 2
     allocator.malloc(30 * MIB, stream=1)
     assert allocator.stats.segments == 2
+    allocator = CachingAllocator(GIB)
+    block = allocator.malloc(30 * MIB)
+    keep = allocator.malloc(512)
+    allocator.free(block)
+    allocator.reset_peaks()
+    stats = allocator.stats
+    assert (stats.peak_allocated, stats.peak_reserved) == (512, 32 * MIB)
+    allocator.free(keep)
+    assert stats.peak_allocated == 512
 
 
-def test_a_block_used_elsewhere_waits_for_that_stream_and_on_its_own_for_nothing() -> None:
+def test_blocks_used_elsewhere_wait_and_expandable_segments_waste_little() -> None:
     allocator = CachingAllocator(GIB)
     block = allocator.malloc(512, stream=3)
     allocator.record_stream(block, 3)
@@ -267,38 +257,7 @@ def test_a_block_used_elsewhere_waits_for_that_stream_and_on_its_own_for_nothing
     allocator.malloc(30 * MIB)
     assert (allocator.stats.segments, allocator.stats.active) == (2, 60 * MIB)
     allocator.free(other)
-
-
-def test_memory_held_by_waiting_blocks_is_had_by_a_retry() -> None:
-    allocator = CachingAllocator(100 * MIB)
-    block = allocator.malloc(80 * MIB)
-    allocator.record_stream(block, 1)
-    allocator.free(block)
-    allocator.malloc(90 * MIB)
-    assert (allocator.stats.retries, allocator.stats.reserved) == (1, 90 * MIB)
-
-
-@pytest.mark.parametrize("text", ["", "expandable_segments:True"])
-def test_what_is_said_when_memory_runs_out(text: str) -> None:
-    allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse(text))
-    allocator.malloc(60 * MIB)
-    with pytest.raises(AllocatorOutOfMemoryError, match=r"tried to allocate 50\.00 MiB") as caught:
-        allocator.malloc(50 * MIB - 1)
-    error = caught.value
-    assert (error.requested, error.segment_size) == (50 * MIB - 1, 50 * MIB)
-    assert (error.free, error.allocated, error.reserved) == (40 * MIB, 60 * MIB, 60 * MIB)
-    assert (allocator.stats.ooms, allocator.stats.retries) == (1, 1)
-
-
-def test_a_fraction_limits_what_is_reserved() -> None:
-    allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse("per_process_memory_fraction:0.5"))
-    allocator.malloc(40 * MIB)
-    with pytest.raises(AllocatorOutOfMemoryError, match=r"50\.00 MiB allowed"):
-        allocator.malloc(12 * MIB)
-
-
-def test_expandable_segments_waste_no_more_than_a_granule() -> None:
-    """The pattern that splits ordinary segments for good: each request a little larger than the last."""
+    # The pattern that splits ordinary segments for good: each request a little larger than the last.
     sizes = [(30 + 2 * step) * MIB for step in range(20)]
     peaks = {}
     for text in ("", "expandable_segments:True"):
@@ -313,13 +272,31 @@ def test_expandable_segments_waste_no_more_than_a_granule() -> None:
     assert peaks[""] > 5 * peaks["expandable_segments:True"]
 
 
-def test_peaks_start_again_from_what_is_held() -> None:
-    allocator = CachingAllocator(GIB)
-    block = allocator.malloc(30 * MIB)
-    keep = allocator.malloc(512)
+def test_memory_of_waiting_blocks_is_had_by_a_retry_and_a_fraction_limits_what_is_reserved() -> None:
+    allocator = CachingAllocator(100 * MIB)
+    block = allocator.malloc(80 * MIB)
+    allocator.record_stream(block, 1)
     allocator.free(block)
-    allocator.reset_peaks()
-    stats = allocator.stats
-    assert (stats.peak_allocated, stats.peak_reserved) == (512, 32 * MIB)
-    allocator.free(keep)
-    assert stats.peak_allocated == 512
+    allocator.malloc(90 * MIB)
+    assert (allocator.stats.retries, allocator.stats.reserved) == (1, 90 * MIB)
+    allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse("per_process_memory_fraction:0.5"))
+    allocator.malloc(40 * MIB)
+    with pytest.raises(AllocatorOutOfMemoryError, match=r"50\.00 MiB allowed"):
+        allocator.malloc(12 * MIB)
+    allocator = CachingAllocator(1 << 30, release=(2, 12))
+    allocator.hold_outside(300 << 20)
+    twin = allocator.with_config(AllocatorConfig.parse("expandable_segments:True"))
+    assert (twin.free_memory, twin.release) == (allocator.free_memory, (2, 12))
+    assert twin.config.expandable_segments
+
+
+@pytest.mark.parametrize("text", ["", "expandable_segments:True"])
+def test_what_is_said_when_memory_runs_out(text: str) -> None:
+    allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse(text))
+    allocator.malloc(60 * MIB)
+    with pytest.raises(AllocatorOutOfMemoryError, match=r"tried to allocate 50\.00 MiB") as caught:
+        allocator.malloc(50 * MIB - 1)
+    error = caught.value
+    assert (error.requested, error.segment_size) == (50 * MIB - 1, 50 * MIB)
+    assert (error.free, error.allocated, error.reserved) == (40 * MIB, 60 * MIB, 60 * MIB)
+    assert (allocator.stats.ooms, allocator.stats.retries) == (1, 1)

@@ -25,9 +25,7 @@ MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_hea
 
 
 @for_each(rows(__file__, "mlps"))
-def test_published_mlps_are_in_the_range_of_eager_loading(
-    inputs: int, batch: int, seen: int, widths: list[int]
-) -> None:
+def test_published_mlps_are_in_the_range(inputs: int, batch: int, seen: int, widths: list[int]) -> None:
     layers: list[dict[str, object]] = []
     for width in widths:
         layers += [{"type": "linear", "out_features": width}, {"type": "activation", "act": "relu"}]
@@ -51,7 +49,7 @@ def test_readings_of_eager_loading_are_inside(major: int, minor: int, gib: float
     assert abs(gib * 2**30 - context.bytes) <= context.spread
 
 
-def test_eager_is_never_less_and_says_where_nothing_was_measured() -> None:
+def test_a_process_is_taken_as_its_environment_says_and_eager_is_never_less() -> None:
     for device in CARDS.values():
         lazy, eager = cuda_context(device.capability), cuda_context(device.capability, "eager")
         assert eager.bytes - eager.spread >= lazy.bytes
@@ -59,6 +57,17 @@ def test_eager_is_never_less_and_says_where_nothing_was_measured() -> None:
         assert ("not measured" in eager.source) != measured
     # One process measured both ways (pytorch#86509).
     assert 1.9 < 666_632_192 / 287_047_680 < 3.8
+    matcher = Matcher([preset("a", "train")])
+    first = msgspec.structs.replace(process(1, "train"), module_loading="eager")
+    found = matcher.match(sample(first, process(2, "train")), {})
+    taken, other = found[key(1)], found[key(2)]
+    assert isinstance(taken.preset.run, TrainRun)
+    assert taken.preset.run.module_loading == "eager"
+    assert [(one.key, one.words) for one in taken.known] == [("run.module_loading", "CUDA_MODULE_LOADING=EAGER")]
+    assert other.known == ()
+    assert other.as_run_under(Runtime("lazy")) is other
+    server = msgspec.structs.replace(other, preset=msgspec.structs.replace(other.preset, run=ServeRun()))
+    assert server.as_run_under(Runtime("eager")) is server
 
 
 @pytest.mark.parametrize("run", [TrainRun(sequence_length=64), InferRun(sequence_length=64)])
@@ -74,20 +83,6 @@ def test_an_estimate_counts_the_context_that_the_job_has(run: TrainRun | InferRu
     assert "run.module_loading = eager" in part.formula
     assert part.source == context.source
     assert (eager.error or 0) * eager.process >= context.spread
-
-
-def test_a_matched_process_is_taken_as_its_environment_says() -> None:
-    matcher = Matcher([preset("a", "train")])
-    eager = msgspec.structs.replace(process(1, "train"), module_loading="eager")
-    found = matcher.match(sample(eager, process(2, "train")), {})
-    taken, other = found[key(1)], found[key(2)]
-    assert isinstance(taken.preset.run, TrainRun)
-    assert taken.preset.run.module_loading == "eager"
-    assert [(one.key, one.words) for one in taken.known] == [("run.module_loading", "CUDA_MODULE_LOADING=EAGER")]
-    assert other.known == ()
-    assert other.as_run_under(Runtime("lazy")) is other
-    server = msgspec.structs.replace(other, preset=msgspec.structs.replace(other.preset, run=ServeRun()))
-    assert server.as_run_under(Runtime("eager")) is server
 
 
 def test_the_environment_is_read_here_and_by_the_agent() -> None:

@@ -219,9 +219,7 @@ async def test_a_quick_figure_is_marked_wherever_it_stands_on_the_screen(size: t
 
 @pytest.mark.parametrize("name", ["bart-large-train", "sdxl-train", "gemma-2-27b-lora"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
-def test_a_simulation_that_cards_share_is_that_of_each(
-    name: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cards_share_a_simulation(name: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cards of one compute capability with more and fewer multiprocessors, whose sums over rows take other blocks."""
     workload = next(found for found in PRESETS if str(found.key) == name).preset.workload
     workload = with_values(workload, {"run.optimizer": optimizer, "run.batch_size": 3})

@@ -39,7 +39,7 @@ def wrong(name: str, parts: tuple[Part, ...], evaluated: Counter[str]) -> Iterat
                 yield f"{name}: {part.name}: {part.formula} is {value:,.0f}, not {part.bytes:,}"
 
 
-def test_the_formulas_of_all_bundled_presets() -> None:
+def test_formulas_of_bundled_presets_and_of_sixty_names() -> None:
     evaluated: Counter[str] = Counter()
     found: list[str] = []
     for file in bundled_presets():
@@ -52,12 +52,7 @@ def test_the_formulas_of_all_bundled_presets() -> None:
     assert found == []
     assert sum(evaluated.values()) > 450
     assert set(evaluated) >= {"weights", "gradients", "activations", "kv_cache"}
-
-
-def test_the_formulas_of_sixty_names() -> None:
-    evaluated: Counter[str] = Counter()
-    found: list[str] = []
-    answered = set()
+    evaluated, found, answered = Counter(), [], set()
     for name in HUB_NAMES:
         for kind in ("infer", "train"):
             try:
@@ -69,9 +64,6 @@ def test_the_formulas_of_sixty_names() -> None:
     assert found == []
     assert len(answered) >= 60, set(HUB_NAMES) - answered
     assert sum(evaluated.values()) > 500
-
-
-def test_a_sentence_is_not_evaluated_and_a_formula_is() -> None:
     assert value_of("12 x (2 x 4,096 x 2 B (queries, keys) + 64 x 4 B (1/σ))") == 12 * (2 * 4096 * 2 + 64 * 4)
     assert value_of("60 layers x 4 x 4,607 tokens x (512 latent + 64 rotary) x 2 B") == 60 * 4 * 4607 * 576 * 2
     assert value_of("2 blocks, the one at work and the next, of 1,711,308,800 B each") is None

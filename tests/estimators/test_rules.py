@@ -50,23 +50,17 @@ def test_published_figures_and_errata(row: dict[str, Any]) -> None:
     assert all(word in errata for word in row.get("errata", ()))
 
 
-def test_residual_states_keep_one_input_per_layer_and_lose_30_percent() -> None:
+def test_what_recomputation_saves_is_what_the_papers_say() -> None:
     answer = estimate("gpt2-residual", ("gpt2-1.5b-batch32", "model.parameters=1500000000"))
     assert figure(answer, "activations, one input stored per layer") == 1600 * 32 * 1024 * 48 * 2
     assert answer.ledger.allocated == 24 * GB + figure(answer, "activations") + 6 * GB
     lost = figure(answer, "fragmentation when memory runs out")
     assert lost / (answer.process + lost) == pytest.approx(0.3)
-
-
-def test_selective_recomputation_saves_what_the_paper_says() -> None:
     ranks = ("parallel.tensor=8", "parallel.sequence_parallel=true", "run.attention=flash", "run.checkpointing=none")
     answer = estimate("activation-recomputation", (*GPT3, *ranks))
     core = figure(answer, "attention core")
     assert core / answer.process * 34 == pytest.approx(80)
     assert round(100 * core / (answer.process + core)) == 70
-
-
-def test_gpt3_by_the_formulas_of_eleutherai_and_four_bits_with_adapters_as_qlora() -> None:
     assert estimate("bytes-per-parameter", ("llama-3.1-8b-qlora",)).process == 8_030_261_248 // 2
     h, n = 12288, 96
     how = ("model.vocab_size=51200", "run.attention=flash", "run.checkpointing=full", "run.precision=bf16-mixed")
@@ -93,7 +87,7 @@ def check_sums(answer: Estimate) -> None:
     assert all(part.formula and part.source and part.lifetime for part in answer.parts)
 
 
-def test_parts_and_ledger_agree() -> None:
+def test_rules_that_fit_add_up_and_what_cannot_be_is_a_sentence() -> None:
     seen = set()
     assert sum(len(row["figures"]) for row in PUBLISHED) >= 29
     jobs = [found.preset.workload for found in bundled_presets() if isinstance(found.preset.model, TransformerModel)]
@@ -104,6 +98,22 @@ def test_parts_and_ledger_agree() -> None:
                 seen.add(answer.method)
                 check_sums(answer)
     assert seen == {f"rules:{key}" for key in RULES}
+
+    def sized(job: Job) -> dict[str, int]:
+        return {answer.method: answer.process for answer in estimate_rules(workload_of(job), H100)}
+
+    (cache,) = (row["job"] for row in PUBLISHED if row["rule"] == "kv-cache")
+    assert "rules:zero" in sized(("gpt2-124m",))
+    assert "rules:kv-cache" not in sized(("gpt2-124m",))
+    whole = sized(cache)["rules:kv-cache"]
+    assert sized((*cache, "model.num_key_value_heads=8"))["rules:kv-cache"] == whole // 4
+    workload = LIBRARY.get("gpt2-124m").preset.workload
+    with pytest.raises(UserError, match=r"no rule is called 'zer' \(did you mean zero\?\)"):
+        estimate_rules(workload, H100, "zer")
+    with pytest.raises(UserError, match="'kv-cache' does not fit this workload; these do: bytes-per-parameter"):
+        estimate_rules(workload, H100, "kv-cache")
+    with pytest.raises(UserError, match="no rule fits this workload"):
+        estimate_rules(LIBRARY.get("resnet-50-train").preset.workload, H100)
 
 
 small = st.integers(1, 64)
@@ -121,32 +131,9 @@ PARALLEL = st.builds(Parallel, data=small, tensor=small, strategy=st.just("zero"
 
 @settings(deadline=None)
 @given(model=MODELS, run=RUNS, parallel=PARALLEL, more=st.integers(1, 40))
-def test_a_larger_batch_never_takes_less(
-    model: TransformerModel, run: TrainRun | InferRun, parallel: Parallel, more: int
-) -> None:
+def test_more_takes_more(model: TransformerModel, run: TrainRun | InferRun, parallel: Parallel, more: int) -> None:
     workload = Workload(model=model, run=run, parallel=parallel)
     larger = estimate_rules(workload.with_run(batch_size=run.batch_size + more), H100)
     for one, other in zip(estimate_rules(workload, H100), larger, strict=True):
         check_sums(one)
         assert other.process >= one.process
-
-
-def test_rules_that_fit() -> None:
-    def sized(job: Job) -> dict[str, int]:
-        return {answer.method: answer.process for answer in estimate_rules(workload_of(job), H100)}
-
-    (cache,) = (row["job"] for row in PUBLISHED if row["rule"] == "kv-cache")
-    assert "rules:zero" in sized(("gpt2-124m",))
-    assert "rules:kv-cache" not in sized(("gpt2-124m",))
-    whole = sized(cache)["rules:kv-cache"]
-    assert sized((*cache, "model.num_key_value_heads=8"))["rules:kv-cache"] == whole // 4
-
-
-def test_sentences_for_what_cannot_be() -> None:
-    workload = LIBRARY.get("gpt2-124m").preset.workload
-    with pytest.raises(UserError, match=r"no rule is called 'zer' \(did you mean zero\?\)"):
-        estimate_rules(workload, H100, "zer")
-    with pytest.raises(UserError, match="'kv-cache' does not fit this workload; these do: bytes-per-parameter"):
-        estimate_rules(workload, H100, "kv-cache")
-    with pytest.raises(UserError, match="no rule fits this workload"):
-        estimate_rules(LIBRARY.get("resnet-50-train").preset.workload, H100)

@@ -48,15 +48,12 @@ def _call(row: dict[str, Any]) -> AttentionCall:
     )  # fmt: skip
 
 
-def test_the_attention_kernel_is_the_one_the_cuda_build_takes() -> None:
+def test_attention_kernels_are_those_that_the_cuda_build_takes() -> None:
     rows = _rows("sdpa")
     assert len(rows) == 720
     wrong = [row for row in rows if choose_backend(_call(row), _capability(row["capability"])) != row["backend"]]
     assert wrong == []
-
-
-def test_from_2_14_on_shared_heads_run_efficiently_and_wide_ones_do_not_train_on_cudnn() -> None:
-    """As the CUDA builds of 2.14 and 2.15 answered."""
+    # As the CUDA builds of 2.14 and 2.15 answered.
     rows = [row for row in _rows("sdpa") if row["capability"] == "9.0"]
     old, new = (
         [choose_backend(msgspec.structs.replace(_call(row), release=release), (9, 0)) for row in rows]
@@ -69,6 +66,14 @@ def test_from_2_14_on_shared_heads_run_efficiently_and_wide_ones_do_not_train_on
     wide = AttentionCall(dtype="bf16", query=(2, 4, 64, 256), key=(2, 4, 64, 256), value=(2, 4, 64, 256), training=True)
     assert choose_backend(msgspec.structs.replace(wide, release=(2, 15)), (10, 0)) == "cudnn"
     assert choose_backend(wide, (10, 0)) == "flash"
+    # Bytes beside the gradients, of one sequence of so many tokens; a mask changes nothing.
+    rows = GOLDEN["efficient_backward"]["rows"]
+    assert len(rows) > 150
+    for capability, kind, heads, tokens, width, dropout, true in rows:
+        major, minor = map(int, capability.split("."))
+        called = EfficientKernel(kind == "half", (major, minor), bool(dropout))
+        found = efficient_backward_bytes(heads, tokens, tokens, (width, width), called)
+        assert found == true, (capability, kind, heads, tokens, width, dropout)
 
 
 def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings() -> None:
@@ -92,10 +97,6 @@ def test_a_card_has_the_convolutions_of_the_measured_one_of_its_capability(name:
     assert convolutions.measured_card(limits.capability, limits.multiprocessors) == measured
 
 
-def test_a_card_whose_capability_was_not_measured_has_none() -> None:
-    assert [convolutions.measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
-
-
 @for_each(rows(__file__, "each_card_has_its_own"))
 def test_each_card_has_its_own_workspaces(name: convolutions.MeasuredCard, asked: tuple[int, int, int]) -> None:
     """The second layer of PyTorch's DCGAN in fp32."""
@@ -111,26 +112,13 @@ def test_the_cublas_workspace_is_the_one_the_cuda_build_takes(row: dict[str, Any
     assert workspace_bytes(_capability(row["capability"]), row["config"]) == row["bytes"]
 
 
-def test_the_memory_efficient_kernel_takes_what_the_cuda_build_takes() -> None:
-    """Bytes beside the gradients, of one sequence of so many tokens; a mask changes nothing."""
-    rows = GOLDEN["efficient_backward"]["rows"]
-    assert len(rows) > 150
-    for capability, kind, heads, tokens, width, dropout, true in rows:
-        major, minor = map(int, capability.split("."))
-        called = EfficientKernel(kind == "half", (major, minor), bool(dropout))
-        found = efficient_backward_bytes(heads, tokens, tokens, (width, width), called)
-        assert found == true, (capability, kind, heads, tokens, width, dropout)
-
-
-def test_the_environment_decides_the_workspace_of_both_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_decides_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     assert workspace_bytes((9, 0)) == 128 * 1024
-
-
-def test_cards_by_name_and_by_capability() -> None:
     for name, count in (("RTX3090", 82), ("A6000", 84), ("RTX5090", 170), ("RTX5080", 84), ("T4", 40)):
         assert card_limits(CARDS[name]).multiprocessors == count
     assert all(limits.multiprocessors * limits.threads for limits in LIMITS)
+    assert [convolutions.measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
 
 
 @given(st.integers(0, 1 << 36))

@@ -29,6 +29,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.observation.history import History
+from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, decode_sample, encode_sample
@@ -342,7 +343,7 @@ def oom_logs(data: bytes) -> None:
     except UserError as error:
         sentence(error)
         return
-    shown(printable(repr(msgspec.to_builtins(report))))
+    shown(printable(repr((msgspec.to_builtins(report), list(sentences_of(report))))))
     for size in msgspec.to_builtins(report).values():
         assert not isinstance(size, int) or size >= 0, f"a negative size in {report}"
 

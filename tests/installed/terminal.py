@@ -106,7 +106,7 @@ class Terminal:
             env={name: value for name, value in wanted.items() if value is not None},
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call, which takes no lock
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one system call, which takes no lock
         )
         self._open, self._is_held = True, False
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -312,7 +312,3 @@ class Terminal:
 
     def _shown(self) -> str:
         return "\n".join(self.screen.display)
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -121,14 +121,11 @@ def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
     assert any("latin-one" in command for command in commands)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        ("fit llama-3.1-8b-full --gpu H100", 0, "vramtui: tight:"),
-        ("estimate llama-3.1-8b-full --gpu 4090", 1, ""),
-        ("ps --json", 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "told"), [
+    ("fit llama-3.1-8b-full --gpu H100", 0, "vramtui: tight:"),
+    ("estimate llama-3.1-8b-full --gpu 4090", 1, ""),
+    ("ps --json", 0, ""),
+])  # fmt: skip
 def test_a_reader_that_has_had_enough_is_no_failure_and_changes_no_verdict(
     arguments: str, code: int, told: str, program: str, stand_in: StandIn
 ) -> None:
@@ -146,7 +143,7 @@ def _checks(text: str) -> dict[str, dict[str, str]]:
     return {check["check"]: check for check in json.loads(text)["checks"]}
 
 
-def test_a_host_that_is_as_it_should_be(run: Run, stand_in: StandIn) -> None:
+def test_a_host_as_it_should_be_and_what_is_wrong_with_its_next_step(run: Run, stand_in: StandIn) -> None:
     stand_in.busy.accounting = stand_in.other.accounting = 1
     stand_in.show()
     checks = _checks(run("doctor", "--json", code=0).stdout)
@@ -155,9 +152,6 @@ def test_a_host_that_is_as_it_should_be(run: Run, stand_in: StandIn) -> None:
     assert (checks["gpus"]["verdict"], checks["accounting"]["verdict"]) == ("ok", "ok")
     # There is no nvidia-smi on this PATH and there are no device files behind the stand-in.
     assert checks["nvidia-smi"]["verdict"] == "warning"
-
-
-def test_what_is_wrong_is_named_with_the_next_step(run: Run, stand_in: StandIn) -> None:
     stand_in.busy.lose()
     stand_in.other.fail(NO_PERMISSION, "nvmlDeviceGetUtilizationRates")
     stand_in.show()
@@ -188,16 +182,9 @@ def _limited(files: int, program: str, *arguments: str) -> list[str]:
     return ["/bin/sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', program, *arguments]
 
 
-def _ended(stand_in: StandIn, command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=stand_in.whole_environment(),
-        timeout=PATIENCE, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("files", [8, 10, 16])
 @pytest.mark.parametrize("arguments", [(), ("--demo",)])
-def test_a_dashboard_without_room_says_so_and_touches_no_terminal(
+def test_a_dashboard_without_room_says_so(
     files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn
 ) -> None:
     with Terminal(_limited(files, program, *arguments), env=stand_in.environment) as terminal:
@@ -216,10 +203,13 @@ def test_with_a_few_more_it_works(program: str, stand_in: StandIn) -> None:
 @pytest.mark.parametrize(
     "arguments", [("ps",), ("record", "it.jsonl", "--duration", "0.5"), ("run", "--", "/bin/echo", "the job")]
 )
-def test_a_command_works_or_says_so(
+def test_works_or_says_so(
     files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn, tmp_path: Path
 ) -> None:
-    ended = _ended(stand_in, _limited(files, program, *arguments), tmp_path)
+    ended = subprocess.run(
+        _limited(files, program, *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path,
+        env=stand_in.whole_environment(), timeout=PATIENCE, check=False,
+    )  # fmt: skip
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0 or (ended.returncode == 2 and TOLD in ended.stderr), ended.stderr
     if arguments[0] == "run" and files == 10:  # the job starts all the same

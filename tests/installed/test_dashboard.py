@@ -83,9 +83,7 @@ def test_a_broken_connection_ends_it(open_terminal: Open) -> None:
 
 
 @pytest.mark.parametrize("leave", ["q", signal.SIGTERM], ids=["q", "SIGTERM"])
-def test_a_driver_that_hangs_holds_nothing_up(
-    open_terminal: Open, stand_in: StandIn, leave: str | signal.Signals
-) -> None:
+def test_a_hung_driver_holds_nothing_up(open_terminal: Open, stand_in: StandIn, leave: str | signal.Signals) -> None:
     terminal = open_terminal("--interval", "0.2")
     terminal.wait_for(*SHOWN)
     stand_in.world.hangs[EVERY_CALL] = FOR_EVER
@@ -124,9 +122,7 @@ def test_a_card_that_hangs_or_is_lost_leaves_the_other_alive(open_terminal: Open
 
 
 @pytest.mark.parametrize("missing", ["driver", "library"])
-def test_without_a_driver_it_says_why_and_d_opens_the_demo(
-    open_terminal: Open, stand_in: StandIn, tmp_path: Path, missing: str
-) -> None:
+def test_without_a_driver_it_says_why(open_terminal: Open, stand_in: StandIn, tmp_path: Path, missing: str) -> None:
     stand_in.world.init = DRIVER_NOT_LOADED if missing == "driver" else 0
     stand_in.show()
     library = str(tmp_path if missing == "library" else stand_in.environment["LD_LIBRARY_PATH"])

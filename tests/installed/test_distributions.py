@@ -44,7 +44,7 @@ def _metadata(wheel: zipfile.ZipFile) -> list[str]:
     return wheel.read(name).decode().splitlines()
 
 
-def test_together_they_are_the_checkout(wheels: dict[str, zipfile.ZipFile]) -> None:
+def test_together_they_are_the_checkout_and_each_asks_for_its_own(wheels: dict[str, zipfile.ZipFile]) -> None:
     core, program = _files(wheels["vramtui_core"]), _files(wheels["vramtui"])
     assert not core & program
     listed = subprocess.run(
@@ -54,16 +54,13 @@ def test_together_they_are_the_checkout(wheels: dict[str, zipfile.ZipFile]) -> N
         bundled = {name for name in core if name.startswith("vramtui/_bundled_presets/")}
         assert (core | program) - bundled == set(listed.split())
     assert {Path(name).parts[1] for name in program} == {"app", "cli", "monitor"}
-
-
-def test_what_each_of_them_asks_for(wheels: dict[str, zipfile.ZipFile]) -> None:
-    core, program = _metadata(wheels["vramtui_core"]), _metadata(wheels["vramtui"])
-    version = next(line.partition(": ")[2] for line in core if line.startswith("Version: "))
-    needed = [line for line in core if line.startswith("Requires-Dist") and "extra ==" not in line]
+    of_core, of_program = _metadata(wheels["vramtui_core"]), _metadata(wheels["vramtui"])
+    version = next(line.partition(": ")[2] for line in of_core if line.startswith("Version: "))
+    needed = [line for line in of_core if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert [line.partition(": ")[2].partition(">")[0] for line in needed] == ["msgspec", "tomli"]
     assert not any("<" in line.partition(";")[0] or "==" in line.partition(";")[0] for line in needed)
-    assert f"Requires-Dist: vramtui-core=={version}" in program
-    assert f"Requires-Dist: vramtui-core[torch]=={version}; extra == 'torch'" in program
+    assert f"Requires-Dist: vramtui-core=={version}" in of_program
+    assert f"Requires-Dist: vramtui-core[torch]=={version}; extra == 'torch'" in of_program
 
 
 def _run_in_core(wheels: dict[str, zipfile.ZipFile], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -89,9 +86,7 @@ def test_the_core_answers_with_msgspec_alone(wheels: dict[str, zipfile.ZipFile],
 
 
 @pytest.mark.parametrize("command", ["", "ps", "trace train.py"])
-def test_the_core_alone_says_where_the_commands_are(
-    wheels: dict[str, zipfile.ZipFile], tmp_path: Path, command: str
-) -> None:
+def test_the_core_alone_names_the_rest(wheels: dict[str, zipfile.ZipFile], tmp_path: Path, command: str) -> None:
     result = _run_in_core(wheels, tmp_path, "-m", "vramtui", *command.split())
     assert result.returncode == 2
     assert result.stderr.startswith("vramtui: vramtui-core has no commands; the program is the distribution vramtui")
@@ -120,7 +115,7 @@ def _answer(installed: Path, *arguments: str, program: str = "vramtui") -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=installed, env=env).stdout
 
 
-def test_it_is_the_wheels_own_code_that_runs_and_nothing_else_is_in_it(installed: Path) -> None:
+def test_the_wheels_own_code_runs_and_every_preset_travels(installed: Path) -> None:
     told = _answer(installed, "-c", "import vramtui; print(vramtui.__file__)", program="python")
     assert told.startswith(str(installed))
     assert _answer(installed, "--version").startswith("vramtui ")
@@ -128,9 +123,6 @@ def test_it_is_the_wheels_own_code_that_runs_and_nothing_else_is_in_it(installed
     (wheel,) = installed.glob("*.whl")
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"vramtui"}
-
-
-def test_every_preset_travels_and_can_be_estimated(installed: Path) -> None:
     listed = json.loads(_answer(installed, "presets", "list", "--json"))["presets"]
     files = sorted(path.stem for path in (ROOT / "presets").rglob("*.toml"))
     assert sorted(preset["name"] for preset in listed) == files

@@ -4,7 +4,6 @@ import signal
 import stat
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -151,8 +150,8 @@ def test_hosts_are_recorded_each_in_its_file_and_nothing_stays_behind(far: Far, 
         assert recorder.wait(PATIENCE) == 0
     for host, file in files.items():
         assert len(read_recording(file).samples) >= 3
-        for pid in far.calls(host):
-            until(partial(_is_gone, pid))
+        calls = [Path(f"/proc/{pid}") for pid in far.calls(host)]
+        until(lambda calls=calls: not any(call.exists() for call in calls))  # type: ignore[misc]  # bound for this round
 
 
 def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_path: Path) -> None:
@@ -163,8 +162,11 @@ def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_
     command = [far.program, "record", str(file), "--host", "gpu01", "--interval", "0.1"]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as recorder:
         until(lambda: file.exists() and file.read_bytes().count(b"\n") > 3)
-        (pid,) = far.calls("gpu01")
-        children = _family(pid)
+        children = [*far.calls("gpu01")]
+        assert len(children) == 1
+        for one in children:
+            for task in Path(f"/proc/{one}/task").glob("*/children"):
+                children += [int(child) for child in task.read_text().split()]
         for one in children:
             os.kill(one, signal.SIGSTOP)
         until(lambda: len(far.calls("gpu01")) > 1)
@@ -177,18 +179,6 @@ def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_
         os.kill(one, signal.SIGKILL)
     samples = read_recording(file).samples
     assert max(later.taken_at - one.taken_at for one, later in itertools.pairwise(samples)) > 2.5
-
-
-def _is_gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
-            found += [int(child) for child in task.read_text().split()]
-    return found
 
 
 def test_a_remote_host_in_the_dashboard(far: Far, open_terminal: Open) -> None:

@@ -127,9 +127,7 @@ def _run(program: str, server: Server, stand_in: StandIn, *arguments: str) -> "s
 
 
 @far_python
-def test_a_host_through_the_real_client_and_server(
-    make_server: Callable[..., Server], program: str, stand_in: StandIn
-) -> None:
+def test_a_host_through_real_ssh(make_server: Callable[..., Server], program: str, stand_in: StandIn) -> None:
     server = make_server()
     ended = _run(program, server, stand_in, "ps", "--host", "gpu01", "--json")
     assert ended.returncode == 0, ended.stderr + server.log.read_text()
@@ -137,9 +135,7 @@ def test_a_host_through_the_real_client_and_server(
     until(lambda: not server.sessions())
 
 
-def test_a_changed_key_and_no_key_are_sentences_and_never_a_question(
-    make_server: Callable[..., Server], program: str, stand_in: StandIn
-) -> None:
+def test_a_changed_key_is_no_question(make_server: Callable[..., Server], program: str, stand_in: StandIn) -> None:
     server = make_server()
     server.authorized.write_text("")
     refused = _run(program, server, stand_in, "ps", "--host", "gpu01")
@@ -155,7 +151,7 @@ def test_a_changed_key_and_no_key_are_sentences_and_never_a_question(
 
 
 @far_python
-def test_a_half_open_connection_is_dead_and_made_anew(
+def test_a_half_open_connection(
     make_server: Callable[..., Server], program: str, stand_in: StandIn, tmp_path: Path
 ) -> None:
     """The server's side of the connection stands still; the client would wait for twenty seconds."""
@@ -200,9 +196,7 @@ def test_hosts_behind_a_bastion_that_takes_no_more_connections_for_now(
     assert len(_accepted(bastion)) == len(_accepted(inner)) == 3
 
 
-def test_a_far_side_that_floods_or_hangs_up_is_a_sentence(
-    make_server: Callable[..., Server], program: str, stand_in: StandIn
-) -> None:
+def test_a_far_side_that_floods(make_server: Callable[..., Server], program: str, stand_in: StandIn) -> None:
     flooding = _run(program, make_server("ForceCommand yes"), stand_in, "ps", "--host", "gpu01")
     assert "gpu01: its output is not a recording" in flooding.stderr
     gone = _run(program, make_server("ForceCommand kill -9 $PPID"), stand_in, "ps", "--host", "gpu01")

@@ -102,9 +102,7 @@ def test_what_fails_is_one_sentence(name: str, more: dict[str, str], said: str, 
         preset_from_hub(name, {"HF_ENDPOINT": endpoint, "HOME": "/nonexistent"} | more)
 
 
-def test_nothing_is_asked_for_without_the_option(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nothing_is_asked_without_the_option(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     Hub.files = {"config.json": json.dumps(CONFIG).encode()}
@@ -117,9 +115,7 @@ def test_nothing_is_asked_for_without_the_option(
     assert "hidden_size = 64" in written.read_text()
 
 
-def test_a_job_files_model_is_asked_for_with_the_option_alone(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_files_model_needs_the_option(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     Hub.files = {"config.json": json.dumps(CONFIG).encode()}

@@ -37,7 +37,7 @@ def nothing_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_each_name_is_the_model_of_its_preset() -> None:
+def test_each_name_is_the_model_of_its_preset_and_none_stands_twice() -> None:
     library = PresetLibrary()
     known = names_on_hub()
     assert len(known) > 100
@@ -48,6 +48,19 @@ def test_each_name_is_the_model_of_its_preset() -> None:
         assert isinstance(found.preset.run, InferRun), name
         assert found.key == found.preset.name == name
         assert key in found.preset.notes
+    named = [name.lower() for row in CONFIGS for name in row.names]
+    assert len(named) == len(set(named)) > 250
+    assert not set(named) & set(names_on_hub())
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in named)
+    found = preset_named("Google/Gemma-3-27b-it", PresetLibrary())
+    assert (found.key, parameter_count(found.preset.model)) == ("google/gemma-3-27b-it", 27_432_406_640)
+    assert preset_named("Qwen/Qwen3-32B-FP8", PresetLibrary()).preset.run.quantization == "fp8"
+    original = known_on_hub("Qwen/Qwen3-14B")[1]
+    assert original is not None
+    assert known_on_hub("unsloth/Qwen3-14B") == ("unsloth/Qwen3-14B", original)
+    assert known_on_hub("NousResearch/Meta-Llama-3-70B")[1] is not None
+    assert known_on_hub("somebody/Qwen3-14B") == ("somebody/Qwen3-14B", None)
+    assert known_on_hub("unsloth/Qwen3-14B-bnb-4bit")[1] is None
 
 
 CONFIGS = list({row.names[0]: row for _, row in configs_on_hub().values()}.values())
@@ -61,43 +74,19 @@ def test_each_config_has_the_parameters_that_are_published(row: HubConfig) -> No
     assert "not downloaded" in preset.notes
 
 
-def test_no_name_stands_twice() -> None:
-    named = [name.lower() for row in CONFIGS for name in row.names]
-    assert len(named) == len(set(named)) > 250
-    assert not set(named) & set(names_on_hub())
-    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in named)
-
-
-def test_a_name_of_a_config_is_a_preset_in_letters_of_either_case() -> None:
-    found = preset_named("Google/Gemma-3-27b-it", PresetLibrary())
-    assert (found.key, parameter_count(found.preset.model)) == ("google/gemma-3-27b-it", 27_432_406_640)
-    assert preset_named("Qwen/Qwen3-32B-FP8", PresetLibrary()).preset.run.quantization == "fp8"
-
-
-def test_a_mirror_of_the_weights_is_the_same_model_under_its_own_name() -> None:
-    original = known_on_hub("Qwen/Qwen3-14B")[1]
-    assert original is not None
-    assert known_on_hub("unsloth/Qwen3-14B") == ("unsloth/Qwen3-14B", original)
-    assert known_on_hub("NousResearch/Meta-Llama-3-70B")[1] is not None
-    assert known_on_hub("somebody/Qwen3-14B") == ("somebody/Qwen3-14B", None)
-    assert known_on_hub("unsloth/Qwen3-14B-bnb-4bit")[1] is None
-
-
-@for_each(
-    [
-        ("/data/models/Qwen3-14B", "Qwen/Qwen3-14B"),
-        ("/data/models/qwen3-14b/", "Qwen/Qwen3-14B"),
-        ("/srv/cache/hub/models--Qwen--Qwen3-14B/snapshots/0123abc", "Qwen/Qwen3-14B"),
-        ("/data/models/Qwen3-14B-tuned", None),
-        ("/data/models", None),
-    ]
-)
+@for_each([
+    ("/data/models/Qwen3-14B", "Qwen/Qwen3-14B"),
+    ("/data/models/qwen3-14b/", "Qwen/Qwen3-14B"),
+    ("/srv/cache/hub/models--Qwen--Qwen3-14B/snapshots/0123abc", "Qwen/Qwen3-14B"),
+    ("/data/models/Qwen3-14B-tuned", None),
+    ("/data/models", None),
+])  # fmt: skip
 def test_a_folder_is_known_by_its_name(folder: str, name: str | None) -> None:
     known, found = known_by_folder(folder)
     assert (known if found is not None else None) == name
 
 
-def test_files_that_were_quantized_by_their_owner_are_smaller() -> None:
+def test_files_in_few_bits_are_smaller_and_a_name_only_alike_is_refused() -> None:
     library = PresetLibrary()
     sizes = {
         name: weights(preset_named(f"Qwen/Qwen2.5-7B-Instruct{name}", library))
@@ -105,18 +94,20 @@ def test_files_that_were_quantized_by_their_owner_are_smaller() -> None:
     }
     assert sizes[""] > sizes["-GPTQ-Int8"] > sizes["-GPTQ-Int4"] == sizes["-AWQ"]
     assert weights(preset_named("Qwen/Qwen3-8B-FP8", library)) < 0.6 * weights(preset_named("Qwen/Qwen3-8B", library))
+    library = PresetLibrary()
+    assert preset_named("openai/gpt-oss-20b", library).preset.run.quantization == "mxfp4"
+    assert preset_named("deepseek-ai/DeepSeek-R1", library).preset.run.quantization == "fp8"
+    assert preset_named("meta-llama/Llama-3.3-70B-Instruct", library).preset.run.quantization is None
+    with pytest.raises(UserError, match=r"--hub` asks.*preset llama-3.1-8b-infer has a model of that name and size"):
+        preset_named("NousResearch/Hermes-9-Llama-3.1-8B", PresetLibrary())
+    for other in ("sshleifer/tiny-gpt2", "black-forest-labs/FLUX.2-dev", "google/gemma-3n-E4B-it"):
+        with pytest.raises(UserError, match=f"`vramtui estimate {other} --hub`((?!flux-dev|gemma-3-4b).)*$"):
+            preset_named(other, PresetLibrary())
 
 
 def weights(found: PresetFile) -> int:
     estimate = ANALYTIC.estimate(found.preset.workload, card("H100-80GB"))
     return sum(part.bytes for part in estimate.parts if part.line == "weights")
-
-
-def test_what_is_published_in_few_bits_stays_so_and_what_others_quantized_does_not() -> None:
-    library = PresetLibrary()
-    assert preset_named("openai/gpt-oss-20b", library).preset.run.quantization == "mxfp4"
-    assert preset_named("deepseek-ai/DeepSeek-R1", library).preset.run.quantization == "fp8"
-    assert preset_named("meta-llama/Llama-3.3-70B-Instruct", library).preset.run.quantization is None
 
 
 @for_each(["qwen/qwen3-8b", "https://huggingface.co/Qwen/Qwen3-8B", "hf.co/Qwen/Qwen3-8B/"])
@@ -131,13 +122,11 @@ def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> No
     assert (derived.key.lower(), bool(derived.assumed)) == ("derived:qwen3-14b", True)
 
 
-@for_each(
-    [
-        ("meta-llama/Lama-3.1-8B", "did you mean meta-llama/Llama-3.1-8B?"),
-        ("Qwen3-14", "did you mean Qwen3-14B, Qwen3-14B-Base"),
-        ("myorg/foo-7b", None),
-    ]
-)
+@for_each([
+    ("meta-llama/Lama-3.1-8B", "did you mean meta-llama/Llama-3.1-8B?"),
+    ("Qwen3-14", "did you mean Qwen3-14B, Qwen3-14B-Base"),
+    ("myorg/foo-7b", None),
+])  # fmt: skip
 def test_a_name_that_nothing_has_is_refused_with_the_nearest_that_is_known(name: str, meant: str | None) -> None:
     with pytest.raises(UserError) as refused:
         preset_named(name, PresetLibrary())
@@ -155,14 +144,6 @@ def test_a_local_copy_and_a_local_folder_come_first(tmp_path: Path, monkeypatch:
         preset_named("Qwen/Qwen3-32B", PresetLibrary())
 
 
-def test_a_name_that_is_only_alike_is_refused_with_the_preset_and_the_command() -> None:
-    with pytest.raises(UserError, match=r"--hub` asks.*preset llama-3.1-8b-infer has a model of that name and size"):
-        preset_named("NousResearch/Hermes-9-Llama-3.1-8B", PresetLibrary())
-    for other in ("sshleifer/tiny-gpt2", "black-forest-labs/FLUX.2-dev", "google/gemma-3n-E4B-it"):
-        with pytest.raises(UserError, match=f"`vramtui estimate {other} --hub`((?!flux-dev|gemma-3-4b).)*$"):
-            preset_named(other, PresetLibrary())
-
-
 def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: Path) -> None:
     """Its folder, environment and files are not for this user; nothing is there to be looked into."""
     command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --gpu-memory-utilization 0.5"
@@ -175,11 +156,16 @@ def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: 
     assert derive(100, "vllm serve /data/private/Qwen3-14B-tuned", tmp_path) is None
 
 
-def test_a_folder_that_nobody_may_read_is_taken_by_its_name_and_only_assumed(tmp_path: Path) -> None:
+def test_a_folder_that_nobody_may_read_and_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
     found = derive(100, "vllm serve /data/private/Qwen3-14B --max-model-len 8192", tmp_path)
     assert found.derived == ("Qwen/Qwen3-14B in the folder's name, /data/private/Qwen3-14B, whose files cannot be read")
     assert found.assumed
     assert derive(100, "python train.py --output_dir /data/private/Qwen3-14B", tmp_path) is None
+    job = tmp_path / "4B_full.yaml"
+    job.write_text(TORCHTUNE, encoding="utf-8")
+    found = preset_of_job_file(job, PresetLibrary())
+    assert parameter_count(found.preset.model) == 4_022_468_096
+    assert "The folder /tmp/Qwen3-4B is taken for it by its name: it is not on this machine." in found.preset.notes
 
 
 def test_an_address_on_the_hub_is_a_name_and_no_folder(tmp_path: Path) -> None:
@@ -193,14 +179,6 @@ def test_an_address_on_the_hub_is_a_name_and_no_folder(tmp_path: Path) -> None:
     preset = preset_of_job_file(job, PresetLibrary()).preset
     assert "Qwen/Qwen3-14B" in preset.notes
     assert "folder" not in preset.notes
-
-
-def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
-    job = tmp_path / "4B_full.yaml"
-    job.write_text(TORCHTUNE, encoding="utf-8")
-    found = preset_of_job_file(job, PresetLibrary())
-    assert parameter_count(found.preset.model) == 4_022_468_096
-    assert "The folder /tmp/Qwen3-4B is taken for it by its name: it is not on this machine." in found.preset.notes
 
 
 @pytest.mark.parametrize(("name", "whole"), rows(__file__, "the_oldest_models_are_known_without_their_owner"))

@@ -21,20 +21,14 @@ def test_all_tags_of_the_table_name_known_models() -> None:
     assert {tag: value for tag, value in tags.items() if value.split()[0] not in known} == {}
 
 
-def test_a_tag_runs_as_ollama_runs_it(tmp_path: Path) -> None:
+def test_a_tag_runs_as_ollama_runs_it_and_a_loose_name_as_usual(tmp_path: Path) -> None:
     found = preset_named("qwen3:30b-a3b", PresetLibrary(tmp_path))
     run = found.preset.run
     assert isinstance(run, ServeRun)
     assert (run.engine, run.quantization, run.max_model_len) == ("ollama", "q4_k_m", None)
     assert "qwen3:30b-a3b is read as Qwen3-30B-A3B at Q4_K_M in Ollama" in found.preset.notes
-
-
-def test_a_loose_name_keeps_the_usual_run(tmp_path: Path) -> None:
     found = preset_named("qwen3 8b", PresetLibrary(tmp_path))
     assert isinstance(found.preset.run, InferRun)
     assert "is read as Qwen3-8B" in found.preset.notes
-
-
-def test_an_unknown_type_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="IQ7_XXS"):
         preset_named("Qwen3-8B-IQ7_XXS.gguf", PresetLibrary(tmp_path))

@@ -85,9 +85,7 @@ def test_the_cache_gives_main_and_revisions(home: Path) -> None:
     ("variable", "inside"),
     [("HF_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub"), ("HUGGINGFACE_HUB_CACHE", "")],
 )
-def test_the_cache_is_where_its_variables_say(
-    variable: str, inside: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_where_it_is_said(variable: str, inside: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached(home / "there" / inside, "gpt-like", {"config.json": layers(CONFIG, 3)})
     assert find_model("gpt-like") is None
     told = find_model("gpt-like", {"HOME": str(home), variable: str(home / "there")})
@@ -97,19 +95,7 @@ def test_the_cache_is_where_its_variables_say(
     assert local_models() == ("gpt-like",)
 
 
-def test_a_repository_of_gguf_files_asks_which(home: Path) -> None:
-    files = {f"Some-{kind}.gguf": gguf_bytes() for kind in ("Q4_K_M", "Q8_0")} | {"mmproj-Some-f16.gguf": b"x"}
-    cached(home / ".cache/huggingface/hub", "some-org/Some-GGUF", files)
-    with pytest.raises(UserError, match=r"2 models in the cache; name one as some-org/Some-GGUF:Some-Q4_K_M"):
-        preset_named("some-org/Some-GGUF", PresetLibrary())
-    found = preset_named("some-org/Some-GGUF:Q4_K_M", PresetLibrary())
-    assert found.path.endswith("Some-Q4_K_M.gguf")
-    assert Draft.open(found).text.startswith("name = ")
-    with pytest.raises(UserError, match=r"0 GGUF files there have 'Q2_K' in their names"):
-        preset_named("some-org/Some-GGUF:Q2_K", PresetLibrary())
-
-
-def test_shards_that_are_not_downloaded_leave_the_config(home: Path) -> None:
+def test_shards_that_are_not_downloaded_leave_the_config_and_gguf_files_are_asked_about(home: Path) -> None:
     index = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode()
     files = {"config.json": layers(CONFIG, 4), "model.safetensors.index.json": index}
     cached(home / ".cache/huggingface/hub", "some-org/Partly", files)
@@ -120,6 +106,15 @@ def test_shards_that_are_not_downloaded_leave_the_config(home: Path) -> None:
     cached(home / ".cache/huggingface/hub", "some-org/Words", {"tokenizer.json": b"{}"})
     with pytest.raises(UserError, match="without its config, safetensors or GGUF files"):
         find_model("some-org/Words")
+    files = {f"Some-{kind}.gguf": gguf_bytes() for kind in ("Q4_K_M", "Q8_0")} | {"mmproj-Some-f16.gguf": b"x"}
+    cached(home / ".cache/huggingface/hub", "some-org/Some-GGUF", files)
+    with pytest.raises(UserError, match=r"2 models in the cache; name one as some-org/Some-GGUF:Some-Q4_K_M"):
+        preset_named("some-org/Some-GGUF", PresetLibrary())
+    found = preset_named("some-org/Some-GGUF:Q4_K_M", PresetLibrary())
+    assert found.path.endswith("Some-Q4_K_M.gguf")
+    assert Draft.open(found).text.startswith("name = ")
+    with pytest.raises(UserError, match=r"0 GGUF files there have 'Q2_K' in their names"):
+        preset_named("some-org/Some-GGUF:Q2_K", PresetLibrary())
 
 
 def ollama(home: Path, inside: str, content: bytes) -> None:
@@ -183,7 +178,7 @@ def test_configs_of_two_folders_are_two_presets(home: Path, monkeypatch: pytest.
     assert [preset_named(name, library).key for name in (".", "config.json")] == ["first", "first"]
 
 
-def test_a_name_goes_into_drafts_and_presets(home: Path) -> None:
+def test_a_name_of_a_model_or_net_goes_into_drafts_and_presets(home: Path) -> None:
     cached(home / ".cache/huggingface/hub", "some-org/Some", {"config.json": layers(CONFIG, 6)})
     library = PresetLibrary(user_folder=home / "own")
     assert "num_hidden_layers = 6" in create_preset(library, "mine", "some-org/Some").read_text()
@@ -195,9 +190,6 @@ def test_a_name_goes_into_drafts_and_presets(home: Path) -> None:
     model = preset_named("named", PresetLibrary(user_folder=home / "own")).preset.model
     assert isinstance(model, TransformerModel)
     assert model.num_hidden_layers == 6
-
-
-def test_a_net_by_its_name_goes_into_presets(home: Path) -> None:
     library = PresetLibrary(user_folder=home / "own")
     written = create_preset(library, "net", "fasterrcnn_resnet50_fpn").read_text()
     assert 'kind = "sequential"' in written

@@ -37,7 +37,9 @@ def write(folder: Path, **changed: object) -> None:
     (folder / "config.json").write_text(json.dumps(LLAMA | changed))
 
 
-def test_a_model_is_found_as_it_would_be_here(running: tuple[int, str], tmp_path: Path) -> None:
+def test_a_model_is_found_as_it_would_be_here_and_impossible_sizes_are_none(
+    running: tuple[int, str], tmp_path: Path
+) -> None:
     write(tmp_path)
     confined = ConfinedDerive()
     try:
@@ -48,9 +50,6 @@ def test_a_model_is_found_as_it_would_be_here(running: tuple[int, str], tmp_path
         assert confined(running[0], "sleep 60 \udcff") == "unknown"
     finally:
         confined.close()
-
-
-def test_sizes_that_no_model_has_are_no_model(running: tuple[int, str], tmp_path: Path) -> None:
     write(tmp_path, num_hidden_layers=10**12)
     confined = ConfinedDerive()
     try:
@@ -59,9 +58,7 @@ def test_sizes_that_no_model_has_are_no_model(running: tuple[int, str], tmp_path
         confined.close()
 
 
-def test_one_that_takes_too_long_is_a_sentence_and_the_next_is_answered(
-    running: tuple[int, str], tmp_path: Path
-) -> None:
+def test_one_that_takes_too_long_is_a_sentence(running: tuple[int, str], tmp_path: Path) -> None:
     write(tmp_path)
     confined = ConfinedDerive(patience=0.0)
     with pytest.raises(ConfinedError, match=rf"what pid {running[0]} names takes more than 0 s"):

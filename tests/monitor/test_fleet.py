@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.examples import Clock
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.monitor.fleet import Fleet, RemoteHost, user_totals
@@ -39,14 +40,6 @@ class Far:
         self._go.set()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def fleet_of(*hosts: Far, clock: Callable[[], float] = time.monotonic) -> Fleet:
     return Fleet([RemoteHost(far.name, far) for far in hosts], 0.02, clock)
 
@@ -63,19 +56,7 @@ def session(host: RemoteHost) -> MonitorSession:
     return MonitorSession()
 
 
-def test_a_host_that_hangs_holds_up_nobody() -> None:
-    one, hung = Far("one"), Far("hung", hangs=True)
-    fleet = fleet_of(hung, one)
-    fleet.begin(session)
-    until(lambda: fleet.summaries()[1].is_up)
-    first, second = fleet.summaries()
-    assert (first.is_up, first.age, first.failure) == (False, None, "connecting")
-    assert (second.gpus[0].used, second.gpus[0].utilization, second.gpus[0].users) == (5, 50, {"of one": 5})
-    fleet.close()
-    assert (one.closed, hung.closed) == (True, True)
-
-
-def test_silence_is_never_up() -> None:
+def test_silence_is_never_up_and_a_host_that_hangs_holds_up_nobody() -> None:
     clock = Clock()
     far = Far("one")
     other = Far("other")
@@ -91,6 +72,15 @@ def test_silence_is_never_up() -> None:
     for host in fleet.summaries():
         assert (host.is_up, host.failure) == (False, "no answer")
         assert host.age == pytest.approx(60)
+    one, hung = Far("one"), Far("hung", hangs=True)
+    fleet = fleet_of(hung, one)
+    fleet.begin(session)
+    until(lambda: fleet.summaries()[1].is_up)
+    first, second = fleet.summaries()
+    assert (first.is_up, first.age, first.failure) == (False, None, "connecting")
+    assert (second.gpus[0].used, second.gpus[0].utilization, second.gpus[0].users) == (5, 50, {"of one": 5})
+    fleet.close()
+    assert (one.closed, hung.closed) == (True, True)
 
 
 def test_a_failure_is_said_at_once_and_ends_with_the_next_sample() -> None:

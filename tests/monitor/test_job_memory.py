@@ -20,38 +20,26 @@ def job(at: float, allocated: int, *ends: PhaseEnd, pid: int = 7) -> ObservedJob
     return ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, devices=(HELLO,))).heard(beat)
 
 
-def test_parts_add_up_to_what_is_reserved() -> None:
+def test_parts_of_the_fullest_moment_add_up_and_are_bounded() -> None:
     memory = JobMemory()
     memory.take(1.0, [job(1.0, 30)])
     curve = memory.of(PROCESS, GPU)
     assert PARTS == ("weights", "optimizer", "gradients", "activations", "cached")
     assert [values[0] for values in curve.values] == [10, 6, 4, 10, 10]
-
-
-def test_the_fullest_moment_since_the_last_look_counts_once() -> None:
     memory = JobMemory()
     end = PhaseEnd(at=1.5, phase="forward", step=4, device=0, allocated=20, peak_allocated=38)
     for at, told in ((1.0, job(1.0, 16)), (2.0, job(2.0, 16, end)), (3.0, job(3.0, 16, end))):
         memory.take(at, [told])
     curve = memory.of(PROCESS, GPU)
     assert list(curve.values[PARTS.index("activations")]) == [0, 18, 0]
-
-
-def test_less_than_the_weights_is_all_weights() -> None:
-    """While they load, the parts that are told of are not there yet."""
+    # While they load, the parts that are told of are not there yet.
     memory = JobMemory()
     memory.take(1.0, [job(1.0, 8)])
     curve = memory.of(PROCESS, GPU)
     assert [values[0] for values in curve.values] == [8, 0, 0, 0, 32]
-
-
-def test_who_told_nothing_has_no_curve() -> None:
     memory = JobMemory()
     memory.take(1.0, [ObservedJob(pid=7)])
     assert memory.of(PROCESS, GPU) is None
-
-
-def test_there_is_a_bound() -> None:
     memory = JobMemory()
     memory.take(1.0, [job(1.0, 30, pid=pid) for pid in range(1, MOST_CURVES + 20)])
     assert memory.of(PROCESS, GPU) is None

@@ -30,14 +30,11 @@ def job(at: float, *, asked: int, free: int, limit: int | None = None, allocated
     return ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(CARD,))).heard(oom)
 
 
-@pytest.mark.parametrize(
-    ("asked", "free", "allocated", "others", "cause"),
-    [
-        (50 * GIB, 40 * GIB, 38 * GIB, 0, "not enough memory"),
-        (2 * GIB, 1 * GIB, 76 * GIB, 0, "fragmentation"),
-        (20 * GIB, 10 * GIB, 38 * GIB, 30 * GIB, "another process"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "free", "allocated", "others", "cause"), [
+    (50 * GIB, 40 * GIB, 38 * GIB, 0, "not enough memory"),
+    (2 * GIB, 1 * GIB, 76 * GIB, 0, "fragmentation"),
+    (20 * GIB, 10 * GIB, 38 * GIB, 30 * GIB, "another process"),
+])  # fmt: skip
 def test_the_words_are_those_of_the_command(asked: int, free: int, allocated: int, others: int, cause: str) -> None:
     (alert,) = oom_alerts(sample(100.0, others), [job(99.0, asked=asked, free=free, allocated=allocated)])
     report = OomReport(
@@ -54,17 +51,11 @@ def test_the_words_are_those_of_the_command(asked: int, free: int, allocated: in
     assert (alert.kind, alert.gpu_index) == ("out_of_memory", 3)
 
 
-def test_a_limit_that_the_job_set_itself_is_no_refusal_by_the_driver() -> None:
+def test_the_dashboard_says_it_once_and_as_no_news_after_a_minute() -> None:
     (alert,) = oom_alerts(sample(100.0), [job(99.0, asked=4 * GIB, free=40 * GIB, limit=41 * GIB)])
     assert "within the process's own limit of 41.00 GiB" in alert.sentence
     assert "Refused" not in alert.sentence
-
-
-def test_it_is_no_news_after_a_minute() -> None:
     assert not list(oom_alerts(sample(100.0 + STANDS), [job(99.0, asked=GIB, free=0)]))
-
-
-def test_the_dashboard_says_it_once() -> None:
     session = MonitorSession(jobs=lambda: (job(99.0, asked=50 * GIB, free=40 * GIB),), alert_rules=AlertRules())
     session.take_presets([])
     said: list[Alert] = []

@@ -41,7 +41,7 @@ def job(preset: str | None) -> ObservedJob:
     return ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, preset=preset))
 
 
-def test_the_dashboard_matches_what_run_was_given() -> None:
+def test_what_run_was_given_is_matched_and_what_is_not_told_or_found_is_not() -> None:
     session = MonitorSession(jobs=lambda: (job("gpt2-124m"),))
     session.take_presets([from_library("llama-3.1-8b-lora")])
     session.ingest(SAMPLE)
@@ -49,16 +49,10 @@ def test_the_dashboard_matches_what_run_was_given() -> None:
     assert "gpt2-124m" in session.presets
     session.assign(KEY, None)
     assert KEY not in session.matched, "what is said by hand goes before it"
-
-
-def test_nothing_told_is_nothing_matched() -> None:
     session = MonitorSession(jobs=lambda: (job(None),))
     session.take_presets([from_library("llama-3.1-8b-lora")])
     session.ingest(SAMPLE)
     assert KEY not in session.matched
-
-
-def test_one_that_cannot_be_found_is_looked_for_once() -> None:
     asked = []
 
     def find(name: str) -> PresetFile:
@@ -86,11 +80,7 @@ def test_the_trace_of_a_run_is_matched_once_it_is_there(tmp_path: Path) -> None:
     assert session.matched[KEY] == preset
     assert preset.key.startswith("train.py (dry run ")
     estimate = session.estimates()[KEY]
-    assert (estimate.method, estimate.allocated, estimate.process) == (
-        "traced",
-        kept().peak_allocated,
-        kept().process,
-    )
+    assert (estimate.method, estimate.allocated, estimate.process) == ("traced", kept().peak_allocated, kept().process)
     assert estimate.timeline
     assert not session.is_quick(preset, device)
     assert session.predictor.largest_batch(preset.preset.workload, device) is None
@@ -106,6 +96,16 @@ def test_what_is_no_trace_is_matched_with_nothing(tmp_path: Path) -> None:
     session.take_presets([from_library("llama-3.1-8b-lora")])
     session.ingest(SAMPLE)
     assert KEY not in session.matched
+    path.unlink()
+    os.mkfifo(path)
+    assert JobPresets(Traces).of(SAMPLE, [job(str(path))]) == {}
+    path.unlink()
+    target = tmp_path / "precious"
+    target.write_text("as it was")
+    path.with_suffix(".new").symlink_to(target)
+    write_job_trace(path, JobTrace(preset=preset_of_command(COMMAND, kept()), device=device_of(GPU), result=kept()))
+    assert target.read_text() == "as it was"
+    assert not path.is_symlink()
 
 
 def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +122,7 @@ def test_a_path_of_another_machine_ends_nothing(name: str) -> None:
     assert JobPresets(Traces).of(SAMPLE, [job(name)]) == {}
 
 
-def test_a_pipe_in_the_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "run-1.trace"
-    os.mkfifo(path)
-    assert JobPresets(Traces).of(SAMPLE, [job(str(path))]) == {}
-
-
-def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> None:
+def test_many_presets_told_fill_no_memory_and_a_few_are_looked_for_at_each_sample() -> None:
     def find(name: str) -> PresetFile:
         raise UserError(name)
 
@@ -136,10 +130,7 @@ def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> Non
     for number in range(2 * MOST_FOUND):
         presets.of(SAMPLE, [job(f"p{number}")])
     assert len(presets.presets) == MOST_FOUND
-
-
-def test_of_many_new_presets_a_few_are_looked_for_at_each_sample() -> None:
-    """A thousand names that nobody knows took a minute, in which no key was heard."""
+    # A thousand names that nobody knows took a minute, in which no key was heard.
     pids = range(100, 100 + 3 * MOST_AT_ONCE)
     rows = tuple(Process(pid=pid, type="C", started_at=1.0) for pid in pids)
     sample = msgspec.structs.replace(SAMPLE, gpus=(msgspec.structs.replace(GPU, processes=rows),))
@@ -147,12 +138,3 @@ def test_of_many_new_presets_a_few_are_looked_for_at_each_sample() -> None:
     known = from_library("gpt2-124m")
     presets = JobPresets(Traces, lambda _: known)
     assert [len(presets.of(sample, jobs)) for _ in range(4)] == [MOST_AT_ONCE * times for times in (1, 2, 3, 3)]
-
-
-def test_a_link_in_the_place_of_a_traces_draft_is_not_followed(tmp_path: Path) -> None:
-    path, target = tmp_path / "run-1.trace", tmp_path / "precious"
-    target.write_text("as it was")
-    path.with_suffix(".new").symlink_to(target)
-    write_job_trace(path, JobTrace(preset=preset_of_command(COMMAND, kept()), device=device_of(GPU), result=kept()))
-    assert target.read_text() == "as it was"
-    assert not path.is_symlink()

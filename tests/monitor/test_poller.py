@@ -4,6 +4,7 @@ import threading
 import pytest
 
 from tests.app import scenes
+from tests.examples import Clock
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadQueue, ReadResult, read_deadline
@@ -33,14 +34,6 @@ class Scripted:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.Queue[ReadResult]"]:
@@ -82,20 +75,16 @@ def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
     assert source.hangs.wait(WAIT)
     poller.check()
     assert posted.empty()
-    clock.at += 60
+    clock.now += 60
     poller.check()
     stuck = posted.get(timeout=WAIT)
-    assert stuck == ReadOverdue(100.0)
+    assert stuck == ReadOverdue(1000.0)
     source.release.set()
     assert posted.get(timeout=WAIT) == scenes.usual()
     poller.stop()
 
 
-def test_one_deadline_for_every_reader() -> None:
-    assert (read_deadline(0.1), read_deadline(1.0), read_deadline(60.0)) == (3.0, 3.0, 120.0)
-
-
-def test_stopping_waits_for_nothing() -> None:
+def test_stopping_waits_for_nothing_but_the_read_that_is_wanted() -> None:
     source = Scripted()
     poller, posted = start(source)
     assert source.hangs.wait(WAIT)
@@ -106,9 +95,18 @@ def test_stopping_waits_for_nothing() -> None:
     poller.join(WAIT)
     assert not poller.is_alive()
     assert posted.empty()
+    source = Scripted()
+    poller, delivered = start(source)
+    assert source.hangs.wait(WAIT)
+    poller.stop(deliver_last=True)
+    source.release.set()
+    assert delivered.get(timeout=WAIT) == scenes.usual()
+    poller.join(WAIT)
+    assert not poller.is_alive()
+    assert (read_deadline(0.1), read_deadline(1.0), read_deadline(60.0)) == (3.0, 3.0, 120.0)
 
 
-def test_a_client_that_waits_gets_the_latest_sample_and_learns_that_a_read_is_overdue() -> None:
+def test_a_client_that_waits_gets_samples_and_failures_and_can_be_woken() -> None:
     source = Scripted(scenes.usual(1))
     reads = ReadQueue(source, 0.001)
     assert reads.sample(lambda: None) == scenes.usual(1)
@@ -122,9 +120,6 @@ def test_a_client_that_waits_gets_the_latest_sample_and_learns_that_a_read_is_ov
     assert reads.sample(release) == scenes.usual()
     assert said.is_set()
     reads.close()
-
-
-def test_a_client_that_waits_is_given_failures_and_can_be_woken() -> None:
     source = Scripted(SourceFailed("no driver"), SourceFailed("no driver"))
     reads = ReadQueue(source, 0.001)
     with pytest.raises(SourceFailed, match="no driver"):
@@ -135,14 +130,3 @@ def test_a_client_that_waits_is_given_failures_and_can_be_woken() -> None:
     assert reads.next(WAIT) is None
     reads.close()
     source.release.set()
-
-
-def test_the_read_under_way_is_delivered_where_that_is_wanted() -> None:
-    source = Scripted()
-    poller, delivered = start(source)
-    assert source.hangs.wait(WAIT)
-    poller.stop(deliver_last=True)
-    source.release.set()
-    assert delivered.get(timeout=WAIT) == scenes.usual()
-    poller.join(WAIT)
-    assert not poller.is_alive()

@@ -13,7 +13,7 @@ TRAIN = PRESETS[0].preset.workload
 H100 = card("H100")
 
 
-def test_an_estimate_is_made_once_for_each_workload_and_card() -> None:
+def test_estimates_are_made_once_and_a_total_keeps_none() -> None:
     estimator = RoundEstimator()
     predictor = Predictor(estimator)
     first = predictor.ask(TRAIN, H100)
@@ -21,12 +21,21 @@ def test_an_estimate_is_made_once_for_each_workload_and_card() -> None:
     assert estimator.asked == 1
     predictor.ask(TRAIN, card("T4"))
     assert estimator.asked == 2
-
-
-def test_what_cannot_be_estimated_is_a_sentence() -> None:
     answer = Predictor(RoundEstimator()).ask(Workload(model=MODEL, run=TrainRun(sequence_length=1536)), H100)
     assert answer.estimate is None
     assert "max_position_embeddings" in answer.problem
+    estimator = RoundEstimator()
+    predictor = Predictor(estimator)
+    assert not predictor.knows_total(TRAIN, H100)
+    total = predictor.total(TRAIN, H100)
+    assert predictor.knows_total(TRAIN, H100)
+    assert total == predictor.total(TRAIN, H100) == estimator.estimate(TRAIN, H100).process
+    assert estimator.asked == 2
+    predictor.ask(TRAIN, H100)
+    assert estimator.asked == 3
+    contradictory = Workload(model=MODEL, run=TrainRun(sequence_length=1536))
+    assert predictor.total(contradictory, H100) is None
+    assert predictor.largest_batch(contradictory, H100) is None
 
 
 def found_by(search: MaxBatchSearch | None) -> int:
@@ -50,6 +59,7 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     other = structs.replace(TRAIN, run=structs.replace(TRAIN.run, batch_size=3))
     assert predictor.largest_batch(other, H100) is search  # the present size makes no difference
     assert estimator.asked == asked + 1
+    assert found_by(MaxBatchSearch(lambda _: 1, 1, most=MOST_BATCH)) == MOST_BATCH
 
 
 @given(most=integers(0, 5000))
@@ -73,26 +83,7 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
     assert search.largest == most
 
 
-def test_there_is_an_end_to_what_is_tried() -> None:
-    assert found_by(MaxBatchSearch(lambda _: 1, 1, most=MOST_BATCH)) == MOST_BATCH
-
-
-def test_a_total_keeps_no_estimate() -> None:
-    estimator = RoundEstimator()
-    predictor = Predictor(estimator)
-    assert not predictor.knows_total(TRAIN, H100)
-    total = predictor.total(TRAIN, H100)
-    assert predictor.knows_total(TRAIN, H100)
-    assert total == predictor.total(TRAIN, H100) == estimator.estimate(TRAIN, H100).process
-    assert estimator.asked == 2
-    predictor.ask(TRAIN, H100)
-    assert estimator.asked == 3
-    contradictory = Workload(model=MODEL, run=TrainRun(sequence_length=1536))
-    assert predictor.total(contradictory, H100) is None
-    assert predictor.largest_batch(contradictory, H100) is None
-
-
-def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:
+def test_the_verdict_tells_apart_the_card_and_its_neighbours_where_all_is_known() -> None:
     estimate = RoundEstimator().estimate(TRAIN, H100)
     alone = verdict(estimate, None, H100, None, "GPU 0")
     assert (alone.is_enough, alone.spare) == (True, H100.total_memory - estimate.process)
@@ -102,9 +93,6 @@ def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:
     assert beside.sentence.endswith("1.0 GiB short; would fit GPU 0 if empty")
     small = verdict(estimate, None, card("A10"), None, "GPU 1")
     assert small.line("GPU 1").startswith("✗ does not fit GPU 1: needs ")
-
-
-def test_there_is_no_verdict_on_what_is_not_known() -> None:
     model = TRAIN.model
     assert isinstance(model, TransformerModel)
     unknown = structs.replace(TRAIN, model=structs.replace(model, basis="generic"))

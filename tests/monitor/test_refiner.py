@@ -18,7 +18,7 @@ H200 = card("H200")
 LONG = 20.0
 
 
-def test_what_stays_chosen_is_simulated() -> None:
+def test_what_stays_chosen_is_simulated_and_what_is_refused_asked_once() -> None:
     refiner = Refiner(lambda: DEFAULT)
     told = []
     refiner.tell = lambda: told.append(1)
@@ -31,9 +31,12 @@ def test_what_stays_chosen_is_simulated() -> None:
     assert (second.method, second.allocated) == ("simulated", first.allocated)
     assert predictor.total(JOB, H200) == second.process
     assert told
-
-
-def test_what_is_refused_is_asked_once() -> None:
+    # What a recording or a test answers by is not made nearer by an estimator that knows nothing of it.
+    refiner = Refiner(lambda: DEFAULT)
+    predictor = Predictor(refiner=refiner)
+    predictor.answer_by(RoundEstimator())
+    predictor.ask(JOB, H200)
+    assert predictor.refiner is None
     asked = []
 
     class Refusing:
@@ -48,15 +51,6 @@ def test_what_is_refused_is_asked_once() -> None:
     assert refiner.wait(LONG)
     assert refiner.simulated((JOB, H200)) is None
     assert asked == [(JOB, H200)]
-
-
-def test_other_estimators_are_left_alone() -> None:
-    """What a recording or a test answers by is not made nearer by an estimator that knows nothing of it."""
-    refiner = Refiner(lambda: DEFAULT)
-    predictor = Predictor(refiner=refiner)
-    predictor.answer_by(RoundEstimator())
-    predictor.ask(JOB, H200)
-    assert predictor.refiner is None
 
 
 def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:

@@ -80,7 +80,7 @@ def test_any_place_is_as_if_it_had_just_been_watched(slice_seconds: float, monke
     assert "is not a position in a recording" in played.go_to("5x")
 
 
-def test_what_is_delivered_is_waited_for() -> None:
+def test_what_is_delivered_is_waited_for_and_alerts_on_the_way_stand() -> None:
     played = Played(Tape(LONG))
     played.clock.at = 10
     played.feed.advance()
@@ -90,9 +90,6 @@ def test_what_is_delivered_is_waited_for() -> None:
     played.ingest()
     assert played.shown[-1] == LONG[20]
     played.assert_knows(LONG[:21])
-
-
-def test_alerts_on_a_long_way_are_not_said_and_stand_all_the_same() -> None:
     needed = RoundEstimator().estimate(PRESETS[0].preset.workload, device_of(LONG[0].gpus[0])).process
     over = [scenes.usual(at, trained=needed + 9 * GIB if at > 5 else GIB) for at in range(400)]
     played = Played(Tape(over))

@@ -17,7 +17,7 @@ def hour(at: float = NOON) -> tuple[PlaybackPosition, Clock]:
     return PlaybackPosition([at + second for second in range(3601)], clock), clock
 
 
-def test_it_plays_at_the_speed_that_was_chosen_and_stops_at_the_end() -> None:
+def test_it_plays_at_its_speed_stops_at_the_end_and_begins_again() -> None:
     playback, clock = hour()
     clock.at = 10
     playback.advance()
@@ -30,21 +30,6 @@ def test_it_plays_at_the_speed_that_was_chosen_and_stops_at_the_end() -> None:
     clock.at = 99999
     playback.advance()
     assert (playback.position, playback.playing, playback.count) == (playback.end, False, 3601)
-
-
-def test_held_it_stays_and_goes_on_from_there() -> None:
-    playback, clock = hour()
-    playback.toggle()
-    clock.at = 100
-    playback.advance()
-    assert playback.position == NOON
-    playback.toggle()
-    clock.at = 101
-    playback.advance()
-    assert playback.position == NOON + 1
-
-
-def test_playing_at_the_end_begins_again() -> None:
     playback, clock = hour()
     playback.seek(NOON + 9e9)
     clock.at = 1
@@ -54,7 +39,16 @@ def test_playing_at_the_end_begins_again() -> None:
     assert (playback.position, playback.playing) == (NOON, True)
 
 
-def test_steps_hold_and_go_from_sample_to_sample() -> None:
+def test_held_it_stays_and_steps_go_from_sample_to_sample() -> None:
+    playback, clock = hour()
+    playback.toggle()
+    clock.at = 100
+    playback.advance()
+    assert playback.position == NOON
+    playback.toggle()
+    clock.at = 101
+    playback.advance()
+    assert playback.position == NOON + 1
     playback, _ = hour()
     playback.seek(NOON + 10.5)
     playback.step(1)
@@ -67,36 +61,27 @@ def test_steps_hold_and_go_from_sample_to_sample() -> None:
     assert playback.position == NOON + 3600
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    rows(__file__, "places_as_people_write_them"),
-)
+@pytest.mark.parametrize(("text", "place"), rows(__file__, "places_as_people_write_them"))
 def test_places_as_people_write_them(text: str, place: float) -> None:
     playback, _ = hour()
     playback.seek(NOON + 1800)
     assert playback.place(text) == NOON + place
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    rows(__file__, "places_that_are_none_are_said"),
-)
+@pytest.mark.parametrize(("text", "said"), rows(__file__, "places_that_are_none_are_said"))
 def test_places_that_are_none_are_said(text: str, said: str) -> None:
     playback, _ = hour()
     with pytest.raises(UserError, match=said):
         playback.place(text)
 
 
-def test_a_time_of_the_day_over_midnight_and_over_days() -> None:
+def test_times_of_the_day_are_found_over_midnight_and_without_a_fraction() -> None:
     clock = Clock(0.0)
     playback = PlaybackPosition([NOON + minute * 60 for minute in range(3 * 24 * 60)], clock)
     playback.seek(NOON + 40 * 3600)
     assert playback.place("13:00") == NOON + 49 * 3600
     assert playback.place("11:00") == NOON + 47 * 3600
     assert playback.place("00:30") == NOON + 36.5 * 3600
-
-
-def test_the_time_that_the_screen_shows_is_found_though_it_leaves_the_fraction_out() -> None:
     playback, _ = hour(NOON + 0.75)
     playback.seek(playback.place("12:00:00"))
     assert playback.count == 1

@@ -45,7 +45,7 @@ def session_with(**options: object) -> MonitorSession:
     return session
 
 
-def test_a_sample_is_in_history_matches_and_predictions() -> None:
+def test_a_sample_is_in_history_matches_and_predictions_also_before_presets() -> None:
     session = session_with()
     session.ingest(scenes.usual(trained=30 * GIB))
     session.ingest(scenes.usual(1, trained=20 * GIB))
@@ -58,9 +58,6 @@ def test_a_sample_is_in_history_matches_and_predictions() -> None:
     assert session.estimates().keys() == {TRAINER}
     (holding,) = [one for one in session.snapshot().holdings if one.preset]
     assert (holding.key, holding.peak and holding.peak.bytes) == (TRAINER, 30 * GIB)
-
-
-def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
     session = MonitorSession(predictor=Predictor(RoundEstimator()))
     session.ingest(scenes.usual())
     assert not session.matched
@@ -70,6 +67,19 @@ def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
     assert not session.matched
     session.assign(TRAINER, None, automatic=True)
     assert session.matched.keys() == {TRAINER}
+    session = session_with()
+    session.ingest(scenes.usual(trained=70 * GIB))
+    session.history = History()
+    session.history.add(scenes.usual(trained=10 * GIB))
+    session.ingest(scenes.usual(1, trained=20 * GIB))
+    assert session.peaks()[TRAINER].bytes == 20 * GIB
+    session = session_with()
+    assert (session.peaks(), session.predictions()) == ({}, {})
+    with pytest.raises(ValueError, match="no sample"):
+        session.recorded_tick()
+    session = MonitorSession(derived=DerivedPresets(derives, wait=True))
+    session.ingest(scenes.usual())
+    assert not session.matched
 
 
 def test_a_variant_stands_beside_what_runs() -> None:
@@ -110,16 +120,13 @@ def test_alerts_are_new_once() -> None:
     assert session.alerts
 
 
-def test_runs_go_to_whoever_keeps_them() -> None:
+def test_runs_go_to_whoever_keeps_them_with_what_jobs_report() -> None:
     shelf = Shelf()
     session = session_with(run_writer=shelf)
     session.ingest(scenes.usual())
     assert [(run.pid, run.preset, run.ending) for run in shelf.kept] == [(4213, PRESETS[0].key, "running")]
     session.finish_runs(1.0)
     assert [run.key for run in shelf.last] == [shelf.kept[0].key]
-
-
-def test_what_jobs_report_is_in_snapshot_and_run() -> None:
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="0")
     job = ObservedJob(pid=4213).heard(Hello(v=1, pid=4213, at=1.0, torch="2.9.0", devices=(device,)))
     counters = MemoryCounters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)
@@ -144,22 +151,6 @@ def test_a_runs_own_processes_have_its_presets_prediction() -> None:
         session.match_by(JobMatcher(lambda jobs=jobs: jobs, preset))  # type: ignore[misc]  # bound for this round
         session.ingest(scenes.usual())
         assert session.predictions().keys() == matched
-
-
-def test_a_new_history_begins_with_nothing() -> None:
-    session = session_with()
-    session.ingest(scenes.usual(trained=70 * GIB))
-    session.history = History()
-    session.history.add(scenes.usual(trained=10 * GIB))
-    session.ingest(scenes.usual(1, trained=20 * GIB))
-    assert session.peaks()[TRAINER].bytes == 20 * GIB
-
-
-def test_nothing_is_recorded_before_the_first_sample() -> None:
-    session = session_with()
-    assert (session.peaks(), session.predictions()) == ({}, {})
-    with pytest.raises(ValueError, match="no sample"):
-        session.recorded_tick()
 
 
 BATCH = ("run.batch_size",)
@@ -275,12 +266,6 @@ def test_presets_of_who_stays_stay_and_of_who_comes_or_goes_are_known_at_once() 
     assert pids() == {4213, 5120, 6000}
     session.ingest(with_processes(5, stranger))
     assert pids() == {4213}
-
-
-def test_no_process_is_looked_into_before_presets_are_known() -> None:
-    session = MonitorSession(derived=DerivedPresets(derives, wait=True))
-    session.ingest(scenes.usual())
-    assert not session.matched
 
 
 def reporting(pid: int, *devices: ProbeDevice) -> ObservedJob:

@@ -81,7 +81,7 @@ def test_those_that_are_known_or_wanted_are_sampled_fast(targets: FastTargets, s
     assert all(after[key(pid)].interval == 0.1 and after[key(pid)].how == "sampled" for pid in sampled)
 
 
-def test_the_selected_process_is_sampled_whatever_it_runs() -> None:
+def test_what_is_selected_is_sampled_and_a_run_knows_the_peaks_between() -> None:
     source = Spiking()
     session = MonitorSession(sampler=fast_sampler_for(source, "matched"))
     session.ingest(sample(1.0))
@@ -90,6 +90,14 @@ def test_the_selected_process_is_sampled_whatever_it_runs() -> None:
     session.ingest(sample(9e9))
     session.close()
     assert {each.pid: peak.bytes for each, peak in session.peaks().items()} == {7: 700, 8: 800, 9: 1900}
+    source = Listing()
+    watch = GpuWatch(source, 3600.0, jobs=lambda: (ObservedJob(pid=7),))
+    watch.start()
+    assert source.looked_twice.wait(60)
+    watch.close()
+    assert watch.peak("GPU-0", 7) == 1700
+    assert watch.peak("GPU-0", 8) == 800
+    assert watch.peak("GPU-0", 1) is None
 
 
 def test_of_very_many_the_heaviest_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,14 +133,3 @@ class Listing(Spiking):
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def test_a_run_knows_the_peaks_between_its_samples() -> None:
-    source = Listing()
-    watch = GpuWatch(source, 3600.0, jobs=lambda: (ObservedJob(pid=7),))
-    watch.start()
-    assert source.looked_twice.wait(60)
-    watch.close()
-    assert watch.peak("GPU-0", 7) == 1700
-    assert watch.peak("GPU-0", 8) == 800
-    assert watch.peak("GPU-0", 1) is None

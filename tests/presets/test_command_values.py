@@ -40,7 +40,7 @@ def test_flags_count(preset: str, command: str, expected: dict[str, object]) -> 
     assert not {*said} & {*assumed}
 
 
-def test_what_is_not_said_stays_and_is_assumed() -> None:
+def test_what_is_not_said_stays_and_two_jobs_of_one_preset_are_predicted_apart() -> None:
     values, said, assumed = run(LORA, "python train.py --bf16 --seq-len 512")
     plain = msgspec.to_builtins(LIBRARY.get(LORA).preset.run)
     assert values == plain | {"sequence_length": 512}
@@ -52,23 +52,33 @@ def test_what_is_not_said_stays_and_is_assumed() -> None:
     assert assumed == ()
     own = msgspec.structs.replace(LIBRARY.get(LORA), bundled=False)
     assert with_command(own, "python train.py") is own
+    commands = ("python train_gpt2.py --size 124M --batch 2", "python train_gpt2.py --size 124M --batch 20")
+    processes = tuple(Process(pid=pid, type="C", command=command) for pid, command in enumerate(commands, 10))
+    sample = Sample(
+        source="test",
+        host=Host(name="h"),
+        taken_at=0.0,
+        gpus=(Gpu(index=0, uuid="u", name="H100", processes=processes),),
+    )
+    matched = matcher_of(LIBRARY.all()).match(sample, {})
+    assert {key.pid: (found.key, getattr(found.preset.run, "batch_size", None)) for key, found in matched.items()} == {
+        10: ("gpt2-124m", 2),
+        11: ("gpt2-124m", 20),
+    }
 
 
-@pytest.mark.parametrize(
-    ("preset", "flags", "rank", "assumed"),
-    [
-        (LORA, "--lora", 16, ("run.lora.rank",)),
-        (LORA, "--lora --lora_r=64", 64, ()),
-        (LORA, "--lora --lora-rank 16", 16, ()),
-        (LORA, "--lora --lora_alpha 32", 16, ("run.lora.rank",)),
-        (FULL, "--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, ()),
-        (FULL, "--lora_r 32", 32, ()),
-        (FULL, "--lora", 8, ("run.lora.rank",)),
-        (FULL, "--use_peft=True", 8, ("run.lora.rank",)),
-        (FULL, "--use_peft=False", None, ()),
-        (FULL, "", None, ("run.lora",)),
-    ],
-)
+@pytest.mark.parametrize(("preset", "flags", "rank", "assumed"), [
+    (LORA, "--lora", 16, ("run.lora.rank",)),
+    (LORA, "--lora --lora_r=64", 64, ()),
+    (LORA, "--lora --lora-rank 16", 16, ()),
+    (LORA, "--lora --lora_alpha 32", 16, ("run.lora.rank",)),
+    (FULL, "--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, ()),
+    (FULL, "--lora_r 32", 32, ()),
+    (FULL, "--lora", 8, ("run.lora.rank",)),
+    (FULL, "--use_peft=True", 8, ("run.lora.rank",)),
+    (FULL, "--use_peft=False", None, ()),
+    (FULL, "", None, ("run.lora",)),
+])  # fmt: skip
 def test_adapters_count_where_the_preset_has_none_and_their_rank_is_assumed_where_it_is_not_said(
     preset: str, flags: str, rank: int | None, assumed: tuple[str, ...]
 ) -> None:
@@ -106,18 +116,15 @@ def test_what_a_launcher_leaves_off_is_off() -> None:
     assert "run.checkpointing" in elsewhere.assumed, "nobody knows what a script of people's own does"
 
 
-@pytest.mark.parametrize(
-    ("script", "checkpointing"),
-    [
-        ("run_clm.py", "none"),
-        ("examples/pytorch/run_image_classification.py", "none"),
-        ("trl/scripts/sft.py", None),
-        ("run_sft.py", None),
-        ("train.py", None),
-        ("/env/bin/llamafactory-cli train", "full"),
-        ("src/train.py --stage sft --finetuning_type lora", "full"),
-    ],
-)
+@pytest.mark.parametrize(("script", "checkpointing"), [
+    ("run_clm.py", "none"),
+    ("examples/pytorch/run_image_classification.py", "none"),
+    ("trl/scripts/sft.py", None),
+    ("run_sft.py", None),
+    ("train.py", None),
+    ("/env/bin/llamafactory-cli train", "full"),
+    ("src/train.py --stage sft --finetuning_type lora", "full"),
+])  # fmt: skip
 def test_what_no_launcher_does_in_every_release_is_assumed(script: str, checkpointing: str | None) -> None:
     """TRL's configurations have checkpointing on from 0.22, and a script's flags do not tell whose they are."""
     other = "none" if checkpointing == "full" else "full"
@@ -145,22 +152,6 @@ def test_odd_command_lines_change_nothing(command: str) -> None:
     assert values == msgspec.to_builtins(LIBRARY.get("gpt2-124m").preset.run)
 
 
-def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
-    commands = ("python train_gpt2.py --size 124M --batch 2", "python train_gpt2.py --size 124M --batch 20")
-    processes = tuple(Process(pid=pid, type="C", command=command) for pid, command in enumerate(commands, 10))
-    sample = Sample(
-        source="test",
-        host=Host(name="h"),
-        taken_at=0.0,
-        gpus=(Gpu(index=0, uuid="u", name="H100", processes=processes),),
-    )
-    matched = matcher_of(LIBRARY.all()).match(sample, {})
-    assert {key.pid: (found.key, getattr(found.preset.run, "batch_size", None)) for key, found in matched.items()} == {
-        10: ("gpt2-124m", 2),
-        11: ("gpt2-124m", 20),
-    }
-
-
 @pytest.mark.parametrize(
     ("command", "served"), rows(__file__, "an_engine_is_not_predicted_by_a_preset_of_plain_inference")
 )
@@ -176,16 +167,13 @@ def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str,
     assert served is False or not matched
 
 
-@pytest.mark.parametrize(
-    ("key", "flag", "sample"),
-    [
-        ("sdxl-lora", "--resolution=512", 64),
-        ("sdxl-lora", "--resolution 1024", 128),
-        ("sdxl-lora", "", 128),
-        ("sdxl-lora", "--resolution 99999999999999999999", 128),
-        ("llama-3.1-8b-lora", "--resolution 512", None),
-    ],
-)
+@pytest.mark.parametrize(("key", "flag", "sample"), [
+    ("sdxl-lora", "--resolution=512", 64),
+    ("sdxl-lora", "--resolution 1024", 128),
+    ("sdxl-lora", "", 128),
+    ("sdxl-lora", "--resolution 99999999999999999999", 128),
+    ("llama-3.1-8b-lora", "--resolution 512", None),
+])  # fmt: skip
 def test_the_size_of_images_is_the_jobs_own(key: str, flag: str, sample: int | None) -> None:
     command = f"python train_text_to_image_lora_sdxl.py --pretrained_model_name_or_path a/b --train_batch_size 2 {flag}"
     read = with_command(PresetLibrary().get(key), command)
@@ -200,9 +188,7 @@ def test_the_size_of_images_is_the_jobs_own(key: str, flag: str, sample: int | N
     [("", 8, True), ("--finetuning_type lora", 8, True), ("--finetuning_type lora --lora_rank 64", 64, True),
      ("--finetuning_type full", None, True), ("--finetuning_type freeze", None, False)],
 )  # fmt: skip
-def test_llamafactory_trains_adapters_unless_it_is_told_otherwise(
-    said: str, rank: int | None, *, is_known: bool
-) -> None:
+def test_llamafactory_trains_adapters_by_default(said: str, rank: int | None, *, is_known: bool) -> None:
     """src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8, lora_target all."""
     command = f"llamafactory-cli train --stage sft --do_train --bf16 --cutoff_len 512 {said}"
     found = with_command(LIBRARY.get(FULL), command)

@@ -102,18 +102,13 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
     assert derive(202, shell, host.proc) is None
 
 
-@pytest.mark.parametrize(
-    ("words", "context", "assumed"),
-    [
-        ("llama-server -m tiny-Q4_K_M.gguf -c 4096 -ngl 99", 4096, False),
-        ("llama-server -m tiny-Q4_K_M.gguf", 8192, True),
-        ("/usr/bin/ollama runner --model sha256-{digest} --ctx-size 2048 --batch-size 512 --parallel 2", 2048, False),
-        ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", None, True),
-    ],
-)
-def test_servers_of_gguf_files_need_no_file_of_ours(
-    host: Host, words: str, context: int | None, *, assumed: bool
-) -> None:
+@pytest.mark.parametrize(("words", "context", "assumed"), [
+    ("llama-server -m tiny-Q4_K_M.gguf -c 4096 -ngl 99", 4096, False),
+    ("llama-server -m tiny-Q4_K_M.gguf", 8192, True),
+    ("/usr/bin/ollama runner --model sha256-{digest} --ctx-size 2048 --batch-size 512 --parallel 2", 2048, False),
+    ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", None, True),
+])  # fmt: skip
+def test_servers_of_gguf_files_need_no_file(host: Host, words: str, context: int | None, *, assumed: bool) -> None:
     digest = "0" * 64
     for name in ("tiny-Q4_K_M.gguf", f"sha256-{digest}"):
         (host.work / name).write_bytes(gguf_bytes())

@@ -48,7 +48,7 @@ def _comments(text: str) -> list[str]:
     return [line[line.index("#") :] for line in text.splitlines() if "#" in line]
 
 
-def test_opening_and_saving_keeps_every_byte(tmp_path: Path) -> None:
+def test_opening_and_saving_keeps_every_byte_that_is_easily_lost(tmp_path: Path) -> None:
     wrong = []
     for path in SHIPPED:
         copy = tmp_path / path.name
@@ -64,6 +64,21 @@ def test_opening_and_saving_keeps_every_byte(tmp_path: Path) -> None:
         if copy.read_bytes() != path.read_bytes():
             wrong.append(path.name)
     assert wrong == []
+    text = NOTED.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
+    path = tmp_path / "small.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    draft = Draft.at(path)
+    assert draft.text == text
+    draft.set_value("run.batch_size", "20")
+    assert not draft.is_changed
+    draft.set_value("run.batch_size", "21")
+    draft.set_value("run.sequence_length", "5")
+    draft.save()
+    added = b"batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n"
+    assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
+        b"batch_size\t=  2_0  # more does not fit\r\n", added
+    )
+    assert Draft.at(path).problems == ()
 
 
 @pytest.mark.slow
@@ -95,24 +110,6 @@ def test_an_edit_of_any_bundled_preset_changes_one_line_and_keeps_comments() -> 
     assert wrong == []
 
 
-def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
-    text = NOTED.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
-    path = tmp_path / "small.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    draft = Draft.at(path)
-    assert draft.text == text
-    draft.set_value("run.batch_size", "20")
-    assert not draft.is_changed
-    draft.set_value("run.batch_size", "21")
-    draft.set_value("run.sequence_length", "5")
-    draft.save()
-    added = b"batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n"
-    assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
-        b"batch_size\t=  2_0  # more does not fit\r\n", added
-    )
-    assert Draft.at(path).problems == ()
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
 def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
     mixed = f"# one\r\n# two\n{NOTED}# \u2028 \x85 last{end}"
@@ -126,7 +123,7 @@ def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
         assert draft.text == mixed
 
 
-def test_both_sides_see_one_text() -> None:
+def test_both_sides_see_one_text_also_while_it_is_looked_at() -> None:
     draft = Draft(NOTED, "small")
     draft.set_value("run.batch_size", "8")
     assert draft.text == NOTED.replace("= 2 #", "= 8 #")
@@ -134,8 +131,15 @@ def test_both_sides_see_one_text() -> None:
     draft.set_text(draft.text.replace("= 8 #", "= 16 #"))
     assert fields_of(draft.form)["run.batch_size"].value == "16"
 
+    def heads(preset: Preset) -> None:
+        raise UserError(f"model.num_attention_heads does not suit {preset.name}")
 
-def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
+    draft = Draft(NOTED, "small", try_out=heads)
+    assert [(problem.line, problem.key) for problem in draft.problems] == [(8, "model.num_attention_heads")]
+    assert not draft.is_current
+
+
+def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -> None:
     draft = Draft(NOTED, "small")
     good = draft.preset
     draft.set_value("run.batch_size", "0")
@@ -151,6 +155,25 @@ def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
     draft.undo()
     draft.undo()
     assert (draft.problems, draft.is_current, draft.preset) == ((), True, good)
+    draft = Draft(NOTED, "small")
+    draft.set_value("run.batch_size", "x")
+    draft.set_value("run.batch_size", "2")
+    assert (draft.problems, draft.text) == ((), NOTED)
+    draft.set_value("run.batch_size", "x")
+    draft.unset("run.batch_size")
+    assert draft.problems == ()
+    assert draft.text == NOTED.replace("batch_size = 2 # more does not fit\n", "")
+    draft = Draft(NOTED, "small")
+    for raw in ("3", "32", "32x"):
+        draft.set_value("run.batch_size", raw)
+    assert (draft.text, draft.refused) == (NOTED, {"run.batch_size": "32x"})
+    with pytest.raises(UserError, match="'32x'; a whole number is needed"):
+        draft.save()
+    for raw, number in (("2k", 2048), ("1M", 1 << 20), ("32,768", 32768)):
+        draft.set_value("run.batch_size", raw)
+        assert draft.text == NOTED.replace("= 2 #", f"= {number} #")
+    draft.undo()
+    assert (draft.text, draft.undo()) == (NOTED, False)
 
 
 @pytest.mark.parametrize(("key", "raw", "reason"), rows(__file__, "what_cannot_stand_in_toml_is_refused"))
@@ -166,18 +189,7 @@ def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -
     assert not draft.problems
 
 
-def test_a_refusal_is_over_with_the_next_value() -> None:
-    draft = Draft(NOTED, "small")
-    draft.set_value("run.batch_size", "x")
-    draft.set_value("run.batch_size", "2")
-    assert (draft.problems, draft.text) == ((), NOTED)
-    draft.set_value("run.batch_size", "x")
-    draft.unset("run.batch_size")
-    assert draft.problems == ()
-    assert draft.text == NOTED.replace("batch_size = 2 # more does not fit\n", "")
-
-
-def test_lists_and_texts_as_people_type_them() -> None:
+def test_lists_and_texts_as_people_type_them_and_what_needs_the_text_is_said() -> None:
     draft = Draft(NOTED, "small")
     draft.set_value("run.lora.rank", "4")
     draft.set_value("run.lora.target_modules", "q_proj, v_proj")
@@ -187,9 +199,15 @@ def test_lists_and_texts_as_people_type_them() -> None:
     assert 'target_modules = ["q_proj", "v_proj"]' in draft.text
     assert draft.preset.notes == 'He said "8\\8"\n\x7f'
     assert draft.preset.match.gpu == "H\\100"
+    listed = "target_modules = [\n  'q_proj', # first\n  'v_proj',\n]\n"
+    draft = Draft(f"{NOTED}[run.lora]\nrank = 4\n{listed}", "small")
+    assert not fields_of(draft.form)["run.lora.target_modules"].settable
+    draft.set_value("run.lora.target_modules", "[]")
+    assert listed in draft.text
+    assert draft.problems[0].sentence == "run.lora.target_modules spans several lines; change it in the text (F6)"
 
 
-def test_while_the_text_is_not_toml_the_form_shows_the_last_values_and_says_what_to_correct() -> None:
+def test_what_is_not_toml_or_of_another_kind_is_said_with_what_to_correct() -> None:
     draft = Draft(NOTED, "small")
     broken = NOTED.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
     draft.set_text(broken)
@@ -204,32 +222,6 @@ def test_while_the_text_is_not_toml_the_form_shows_the_last_values_and_says_what
     ]
     draft.set_text(NOTED)
     assert (draft.is_current, draft.problems) == (True, ())
-
-
-def test_a_wrong_value_falls_back_to_the_one_before_it_was_typed() -> None:
-    draft = Draft(NOTED, "small")
-    for raw in ("3", "32", "32x"):
-        draft.set_value("run.batch_size", raw)
-    assert (draft.text, draft.refused) == (NOTED, {"run.batch_size": "32x"})
-    with pytest.raises(UserError, match="'32x'; a whole number is needed"):
-        draft.save()
-    for raw, number in (("2k", 2048), ("1M", 1 << 20), ("32,768", 32768)):
-        draft.set_value("run.batch_size", raw)
-        assert draft.text == NOTED.replace("= 2 #", f"= {number} #")
-    draft.undo()
-    assert (draft.text, draft.undo()) == (NOTED, False)
-
-
-def test_what_needs_the_text_is_said() -> None:
-    listed = "target_modules = [\n  'q_proj', # first\n  'v_proj',\n]\n"
-    draft = Draft(f"{NOTED}[run.lora]\nrank = 4\n{listed}", "small")
-    assert not fields_of(draft.form)["run.lora.target_modules"].settable
-    draft.set_value("run.lora.target_modules", "[]")
-    assert listed in draft.text
-    assert draft.problems[0].sentence == "run.lora.target_modules spans several lines; change it in the text (F6)"
-
-
-def test_what_another_kind_does_not_have() -> None:
     draft = Draft(NOTED + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
     draft.set_value("run.kind", "serve")
     assert {problem.key for problem in draft.problems} == {"run.batch_size", "run.lora"}
@@ -242,7 +234,7 @@ def test_what_another_kind_does_not_have() -> None:
     assert draft.drop_unknown() == ()
 
 
-def test_typing_in_one_place_is_one_step() -> None:
+def test_typing_in_one_place_is_one_step_and_form_and_text_share_one_history() -> None:
     draft = Draft(NOTED, "small")
     for raw in ("1", "12", "128"):
         draft.set_value("run.batch_size", raw)
@@ -262,9 +254,6 @@ def test_typing_in_one_place_is_one_step() -> None:
     draft.set_value("run.batch_size", "3")
     draft.undo()
     assert "batch_size = 1 #" in draft.text
-
-
-def test_form_and_text_share_one_history() -> None:
     draft = Draft(NOTED, "small")
     texts = [NOTED]
     draft.set_value("run.batch_size", "4")
@@ -372,14 +361,11 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
     assert Draft.open(read).problems == ()
 
 
-def test_a_broken_text_is_not_saved(user: Path) -> None:
+def test_a_broken_file_can_be_opened_and_mended_and_is_not_saved(user: Path, tmp_path: Path) -> None:
     draft = Draft("name = 1", "broken")
     with pytest.raises(UserError, match=r"broken\.toml:1: name is 1"):
         draft.save()
     assert not user.exists()
-
-
-def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(NOTED.replace("= 2 #", "= 0 #"))
     draft = Draft.at(path)
@@ -431,15 +417,6 @@ def test_changes_on_disk(tmp_path: Path) -> None:
         draft.save()
     draft.save(replace=True)
     assert path.exists()
-
-
-def test_something_else_may_look_at_the_preset_too() -> None:
-    def heads(preset: Preset) -> None:
-        raise UserError(f"model.num_attention_heads does not suit {preset.name}")
-
-    draft = Draft(NOTED, "small", try_out=heads)
-    assert [(problem.line, problem.key) for problem in draft.problems] == [(8, "model.num_attention_heads")]
-    assert not draft.is_current
 
 
 KEYS = ("run.batch_size", "run.sequence_length", "run.lora.rank", "name", "match.gpu", "parallel.data", "run.kind")

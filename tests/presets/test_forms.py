@@ -62,43 +62,55 @@ def test_a_kind_shows_all_of_its_own_keys_with_a_sentence_of_help(text: str) -> 
     assert not shown & from_file
 
 
-def test_groups_come_in_the_order_of_the_types() -> None:
+def test_the_form_follows_types_and_kinds() -> None:
     groups = [group.key for group in form_of(TEXT)]
     assert groups == ["", "model", "run", "run.lora", "parallel", "match", "measured"]
     titles = {group.key: group.title for group in form_of(TEXT)}
     assert titles[""] == "Preset"
     assert titles["run.lora"] == "Lora"
+    form = form_of(TEXT)
+    assert (_group(form, "model").required, _group(form, "model").line) == (True, 4)
+    assert (_group(form, "run.lora").required, _group(form, "run.lora").line) == (False, 15)
+    assert (_group(form, "parallel").required, _group(form, "parallel").line) == (False, None)
+    assert _group(form, "parallel").help.startswith("Ranks along each dimension")
+    draft = _group(form_of(TEXT.replace('"train"', '"infer"')), "run.draft")
+    assert draft.help == "A smaller model that proposes tokens (speculative decoding)."
+    assert [field.key for field in draft.fields] == ["run.draft.kind"]
+    serving = form_of(TEXT.replace('"train"', '"serve"'))
+    assert "run.gpu_memory_utilization" in fields_of(serving)
+    assert "run.optimizer" not in fields_of(serving)
+    unknown = fields_of(form_of(TEXT.replace('"train"', '"trian"')))
+    assert [key for key in unknown if key.startswith("run.")] == ["run.kind"]
+    assert unknown["run.kind"].value == "trian"
+    assert [field.key for field in form_of("")[1].fields] == ["model.kind"]
+    assert _field(TEXT.replace("1_000", '"many"'), "run.batch_size").value == '"many"'
+    assert _field(TEXT.replace("'fp32'", "32"), "run.precision").value == "32"
+    tables = TEXT + '[[measured]]\nwhere = "here"\n'
+    assert fields_of(form_of(tables))["measured.where"].value is None
+    text = '[model]\nkind = "sequential"\ninput_shape = [4]\n[[model.layers]]\ntype = "linear"\nout_features = 2\n'
+    layers = _field(text, "model.layers")
+    assert (layers.kind, layers.settable, layers.line) == ("table", False, 4)
+    assert _field(text, "model.input_shape").kind == "list"
 
 
 def _group(form: tuple[FormGroup, ...], key: str) -> FormGroup:
     return next(group for group in form if group.key == key)
 
 
-def test_groups_know_whether_they_are_there() -> None:
-    form = form_of(TEXT)
-    assert (_group(form, "model").required, _group(form, "model").line) == (True, 4)
-    assert (_group(form, "run.lora").required, _group(form, "run.lora").line) == (False, 15)
-    assert (_group(form, "parallel").required, _group(form, "parallel").line) == (False, None)
-    assert _group(form, "parallel").help.startswith("Ranks along each dimension")
-
-
-@pytest.mark.parametrize(
-    ("key", "kind", "value", "line"),
-    [
-        ("name", "text", "Small", 2),
-        ("model.kind", "choice", "transformer", 5),
-        ("model.hidden_size", "int", "64", 6),
-        ("run.batch_size", "int", "1000", 13),
-        ("run.precision", "choice", "fp32", 14),
-        ("run.lora.rank", "int", "4", 15),
-        ("run.lora.target_modules", "list", '["q_proj", "v_proj"]', 15),
-        ("match.gpu", "text", "H100", 19),
-        ("run.optimizer", "choice", None, None),
-        ("run.lora.use_dora", "bool", None, None),
-        ("run.max_grad_norm", "float", None, None),
-        ("measured.where", "text", None, None),
-    ],
-)
+@pytest.mark.parametrize(("key", "kind", "value", "line"), [
+    ("name", "text", "Small", 2),
+    ("model.kind", "choice", "transformer", 5),
+    ("model.hidden_size", "int", "64", 6),
+    ("run.batch_size", "int", "1000", 13),
+    ("run.precision", "choice", "fp32", 14),
+    ("run.lora.rank", "int", "4", 15),
+    ("run.lora.target_modules", "list", '["q_proj", "v_proj"]', 15),
+    ("match.gpu", "text", "H100", 19),
+    ("run.optimizer", "choice", None, None),
+    ("run.lora.use_dora", "bool", None, None),
+    ("run.max_grad_norm", "float", None, None),
+    ("measured.where", "text", None, None),
+])  # fmt: skip
 def test_values_are_as_the_text_has_them(key: str, kind: str, value: str | None, line: int | None) -> None:
     field = _field(TEXT, key)
     assert (field.kind, field.value, field.line) == (kind, value, line)
@@ -124,39 +136,9 @@ def test_what_a_type_says_of_a_key() -> None:
     assert _field(TEXT + "[measured]\nprocess = 1\n", "measured.where").required
 
 
-def test_a_table_whose_kind_is_not_chosen_yet() -> None:
-    draft = _group(form_of(TEXT.replace('"train"', '"infer"')), "run.draft")
-    assert draft.help == "A smaller model that proposes tokens (speculative decoding)."
-    assert [field.key for field in draft.fields] == ["run.draft.kind"]
-
-
-def test_the_form_follows_the_kind() -> None:
-    serving = form_of(TEXT.replace('"train"', '"serve"'))
-    assert "run.gpu_memory_utilization" in fields_of(serving)
-    assert "run.optimizer" not in fields_of(serving)
-    unknown = fields_of(form_of(TEXT.replace('"train"', '"trian"')))
-    assert [key for key in unknown if key.startswith("run.")] == ["run.kind"]
-    assert unknown["run.kind"].value == "trian"
-    assert [field.key for field in form_of("")[1].fields] == ["model.kind"]
-
-
 @pytest.mark.parametrize("text", ["", "\ufeff", "[", "[[[[", '"""', "a = " + "[" * 5000, "\x00", "=\n" * 200])
 def test_any_text_has_a_form(text: str) -> None:
     assert fields_of(form_of(text))["name"].value is None
-
-
-def test_values_of_the_wrong_sort_are_shown_as_they_are() -> None:
-    assert _field(TEXT.replace("1_000", '"many"'), "run.batch_size").value == '"many"'
-    assert _field(TEXT.replace("'fp32'", "32"), "run.precision").value == "32"
-    tables = TEXT + '[[measured]]\nwhere = "here"\n'
-    assert fields_of(form_of(tables))["measured.where"].value is None
-
-
-def test_tables_of_tables_are_left_to_the_text() -> None:
-    text = '[model]\nkind = "sequential"\ninput_shape = [4]\n[[model.layers]]\ntype = "linear"\nout_features = 2\n'
-    layers = _field(text, "model.layers")
-    assert (layers.kind, layers.settable, layers.line) == ("table", False, 4)
-    assert _field(text, "model.input_shape").kind == "list"
 
 
 def test_a_models_file_fills_the_form(tmp_path: Path) -> None:

@@ -62,28 +62,25 @@ def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
     return read_job_file(path, name)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a: [1", "is not valid YAML: line 1: "),
-        ("a: b: c", "is not valid YAML: line 1: mapping values are not allowed here"),
-        ("- a\n- b\n", "has no keys: a table of them is needed"),
-        ("", "has no keys"),
-        ("just: this\n", "says nothing that a preset could take"),
-        (b"\xff\xfe", "is not UTF-8 text"),
-        ("x" * (TRAINING.size + 1), "is larger than 128 KiB"),
-        ("[" * 50_000, "x.yaml is n"),
-        ("a: " + "[" * 40 + "]" * 40, "is not valid YAML: more than 32 levels"),
-        ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is not valid YAML: more than 20,000 values"),
-        (
-            "a: !!python/object/apply:os.system ['true']\n",
-            "is not valid YAML: line 1: could not determine a constructor",
-        ),
-        ("? [a]\n: 1\n", "is not valid YAML: line 1: found unhashable key"),
-        ("a: &a\n  b: *a\n  per_device_train_batch_size: 1\nc: *a\n", "says nothing that a preset could take"),
-        ("n: " + "9" * 9000, "is not valid YAML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("a: [1", "is not valid YAML: line 1: "),
+    ("a: b: c", "is not valid YAML: line 1: mapping values are not allowed here"),
+    ("- a\n- b\n", "has no keys: a table of them is needed"),
+    ("", "has no keys"),
+    ("just: this\n", "says nothing that a preset could take"),
+    (b"\xff\xfe", "is not UTF-8 text"),
+    ("x" * (TRAINING.size + 1), "is larger than 128 KiB"),
+    ("[" * 50_000, "x.yaml is n"),
+    ("a: " + "[" * 40 + "]" * 40, "is not valid YAML: more than 32 levels"),
+    ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is not valid YAML: more than 20,000 values"),
+    (
+        "a: !!python/object/apply:os.system ['true']\n",
+        "is not valid YAML: line 1: could not determine a constructor",
+    ),
+    ("? [a]\n: 1\n", "is not valid YAML: line 1: found unhashable key"),
+    ("a: &a\n  b: *a\n  per_device_train_batch_size: 1\nc: *a\n", "says nothing that a preset could take"),
+    ("n: " + "9" * 9000, "is not valid YAML"),
+])  # fmt: skip
 def test_broken_files_are_told_in_a_sentence(text: str | bytes, reason: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as told:
         _read(tmp_path, text)
@@ -91,12 +88,14 @@ def test_broken_files_are_told_in_a_sentence(text: str | bytes, reason: str, tmp
     assert "\n" not in str(told.value)
 
 
-def test_json_is_told_as_json(tmp_path: Path) -> None:
+def test_json_is_told_as_json_and_names_and_values_are_safe_to_show(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.json is not valid JSON: "):
         _read(tmp_path, "{", "x.json")
+    file = _read(tmp_path, 'base_model: "\\e[2Jx"\n"\\e[1mkey": 1\n')
+    assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_file(file, LIBRARY))
 
 
-def test_a_text_that_grows_when_it_is_read_is_given_up(tmp_path: Path) -> None:
+def test_only_plain_files_that_end_are_read(tmp_path: Path) -> None:
     lines = ["a0: &a0 {k: 1, l: 2}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30)]
     with pytest.raises(UserError, match=r"too many keys|says nothing"):  # PyYAML 6.0.4 merges each key once
@@ -105,9 +104,6 @@ def test_a_text_that_grows_when_it_is_read_is_given_up(tmp_path: Path) -> None:
     lines += [f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(9))}}}" for n in range(1, 30)]
     with pytest.raises(UserError, match="says nothing"):
         _read(tmp_path, "\n".join(lines))
-
-
-def test_only_plain_files_are_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
     for path, reason in (
@@ -119,11 +115,6 @@ def test_only_plain_files_are_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             read_job_file(path)
-
-
-def test_names_and_values_are_safe_to_show(tmp_path: Path) -> None:
-    file = _read(tmp_path, 'base_model: "\\e[2Jx"\n"\\e[1mkey": 1\n')
-    assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_file(file, LIBRARY))
 
 
 @pytest.mark.parametrize(("command", "names"), rows(__file__, "which_words_are_files"))
@@ -149,7 +140,7 @@ def test_the_command_line_stands_above_its_files(tmp_path: Path) -> None:
     assert "zero_stage = 2" in draft.text
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_are_anothers_are_named(tmp_path: Path) -> None:
     command = "python train.py --deepspeed ds.json --config_file /none/a.yaml"
     files, notes = files_of(command, finder_of(0, command, tmp_path))
     assert files == ()
@@ -157,6 +148,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         "/none/a.yaml does not exist.",
         "ds.json is not read: the folder it was named from is not known.",
     ]
+    (tmp_path / "ds.json").write_text("{}")
+    (tmp_path / "ds.json").chmod(0)
+    if os.access(tmp_path / "ds.json", os.R_OK):
+        pytest.skip("everything can be read by this user")
+    files, notes = files_of("python t.py --deepspeed ds.json", lambda name: tmp_path / name)
+    assert (files, notes) == ((), ("ds.json cannot be read: Permission denied.",))
 
 
 def test_relative_names_are_followed_from_the_process_own_folder(tmp_path: Path) -> None:
@@ -171,15 +168,6 @@ def test_relative_names_are_followed_from_the_process_own_folder(tmp_path: Path)
     assert [file.kind for file in files] == ["deepspeed"]
     assert others == ()
     assert "is not known" in notes[0]
-
-
-def test_another_users_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_text("{}")
-    (tmp_path / "ds.json").chmod(0)
-    if os.access(tmp_path / "ds.json", os.R_OK):
-        pytest.skip("everything can be read by this user")
-    files, notes = files_of("python t.py --deepspeed ds.json", lambda name: tmp_path / name)
-    assert (files, notes) == ((), ("ds.json cannot be read: Permission denied.",))
 
 
 VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.floats(), st.text(max_size=6), st.just("auto"))
@@ -222,7 +210,7 @@ def test_files_as_their_projects_publish_them(text: str, model: str, run: list[A
     assert f"the shapes are those of {model}." in found.notes
 
 
-def test_what_is_not_modelled_is_said_and_what_trains_nothing_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_modelled_or_not_known_is_said(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("model_name_or_path: gpt2\nfinetuning_type: oft\nuse_badam: true\ncutoff_len: 64\nbf16: true\n")
     notes = preset_of_job_file(file, LIBRARY).preset.notes
@@ -231,9 +219,6 @@ def test_what_is_not_modelled_is_said_and_what_trains_nothing_is_refused(tmp_pat
     file.write_text("model:\n  _component_: torchtune.models.llama3.llama3_70b\nmax_new_tokens: 200\n")
     with pytest.raises(UserError, match="names no optimizer, so it trains nothing"):
         preset_of_job_file(file, LIBRARY)
-
-
-def test_a_model_that_is_not_known_is_named(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     file.write_text("model_name_or_path: some/model-9b\nfinetuning_type: lora\ncutoff_len: 2048\n")
     with pytest.raises(
@@ -242,9 +227,6 @@ def test_a_model_that_is_not_known_is_named(tmp_path: Path) -> None:
         preset_of_job_file(file, LIBRARY)
     file.write_text("model_name_or_path: gpt2\nfinetuning_type: full\nbf16: true\n")
     assert "no sequence length: the model's longest" in preset_of_job_file(file, LIBRARY).preset.notes
-
-
-def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text(DEEPSPEED)
     with pytest.raises(UserError, match="is DeepSpeed's and names no model: give the model, and this file with"):
@@ -267,9 +249,7 @@ def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
         (r"((a+)+)+_proj", None),
     ],
 )  # fmt: skip
-def test_a_regular_expression_stands_for_the_layers_that_it_picks(
-    said: str, layers: tuple[str, ...] | None, tmp_path: Path
-) -> None:
+def test_a_regular_expression_picks_layers(said: str, layers: tuple[str, ...] | None, tmp_path: Path) -> None:
     file = tmp_path / "lora.yaml"
     lines = ("base_model: meta-llama/Llama-3.1-8B", "adapter: lora", "lora_r: 8", f"lora_target_modules: '{said}'")
     file.write_text("\n".join((*lines, "sequence_len: 512\n")))
@@ -299,18 +279,13 @@ def test_adapters_on_a_mixture_pass_over_the_experts_and_say_what_is_not_modelle
         ANALYTIC.estimate(preset_of_job_file(file, LIBRARY).preset.workload, card)
 
 
-@pytest.mark.parametrize(
-    ("text", "checkpointing", "rank"),
-    [
-        ("finetuning_type: lora\n", "full", 8),
-        ("finetuning_type: lora\nlora_rank: 16\n", "full", 16),
-        ("finetuning_type: full\n", "full", None),
-        ("finetuning_type: lora\ndisable_gradient_checkpointing: true\n", "none", 8),
-    ],
-)
-def test_what_a_file_leaves_out_is_as_its_program_has_it(
-    text: str, checkpointing: str, rank: int | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("text", "checkpointing", "rank"), [
+    ("finetuning_type: lora\n", "full", 8),
+    ("finetuning_type: lora\nlora_rank: 16\n", "full", 16),
+    ("finetuning_type: full\n", "full", None),
+    ("finetuning_type: lora\ndisable_gradient_checkpointing: true\n", "none", 8),
+])  # fmt: skip
+def test_what_a_file_leaves_out(text: str, checkpointing: str, rank: int | None, tmp_path: Path) -> None:
     """LLaMA-Factory's checkpointing is on and its adapters are of rank 8, as of its job that runs."""
     file = tmp_path / "sft.yaml"
     file.write_text(f"model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ncutoff_len: 2048\n{text}")

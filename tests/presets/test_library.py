@@ -27,7 +27,7 @@ def library(tmp_path: Path) -> PresetLibrary:
     return PresetLibrary(tmp_path / "mine", tmp_path / "bundled")
 
 
-def test_the_users_own_come_first(library: PresetLibrary) -> None:
+def test_the_users_own_come_first_and_an_unknown_name_leads_to_the_nearest(library: PresetLibrary) -> None:
     assert [(found.key, found.bundled) for found in library.all()] == [
         ("gpt2", False),
         ("llama-8b", True),
@@ -37,9 +37,6 @@ def test_the_users_own_come_first(library: PresetLibrary) -> None:
     assert preset_named("gpt2", library).preset.name == "mine"
     assert preset_named("llama-8b", library).path.endswith("bundled/llama/llama-8b.toml")
     assert library.problems == ()
-
-
-def test_an_unknown_name_leads_to_the_nearest(library: PresetLibrary) -> None:
     with pytest.raises(UserError, match=r"no preset is called 'lama-8b' \(did you mean llama-8b\?\)"):
         preset_named("lama-8b", library)
     with pytest.raises(UserError, match=r"lama-8b\.toml does not exist \(did you mean llama-8b\?\)"):
@@ -53,6 +50,13 @@ def test_a_path_wins_over_every_name(library: PresetLibrary, tmp_path: Path) -> 
     assert preset_named(str(tmp_path / "bundled" / "gpt2.toml"), library).bundled
 
 
+def test_two_files_of_one_name_are_told(library: PresetLibrary, tmp_path: Path) -> None:
+    put(tmp_path / "mine" / "zoo", "gpt2", "second")
+    assert preset_named("gpt2", library).preset.name == "mine"
+    (problem,) = library.problems
+    assert "has the same name" in problem
+
+
 def test_a_broken_file_hides_no_other(library: PresetLibrary, tmp_path: Path) -> None:
     (tmp_path / "mine" / "broken.toml").write_text("name = 1")
     (tmp_path / "mine" / "worse.toml").write_bytes(b"\xff")
@@ -62,13 +66,6 @@ def test_a_broken_file_hides_no_other(library: PresetLibrary, tmp_path: Path) ->
     assert "worse.toml:1: not UTF-8 text" in second
     with pytest.raises(UserError, match="text in quotes is needed"):
         preset_named("broken", library)
-
-
-def test_two_files_of_one_name_are_told(library: PresetLibrary, tmp_path: Path) -> None:
-    put(tmp_path / "mine" / "zoo", "gpt2", "second")
-    assert preset_named("gpt2", library).preset.name == "mine"
-    (problem,) = library.problems
-    assert "has the same name" in problem
 
 
 def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path) -> None:
@@ -89,13 +86,10 @@ def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path)
     assert library.refresh() is False
 
 
-def test_no_user_folder_is_no_problem(tmp_path: Path) -> None:
+def test_the_configuration_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = PresetLibrary(tmp_path / "none", tmp_path / "neither")
     assert library.all() == ()
     assert library.problems == ()
-
-
-def test_the_configuration_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
     assert config_dir() == tmp_path
     put(tmp_path / "presets", "own")
@@ -104,11 +98,8 @@ def test_the_configuration_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch,
     assert config_dir().name == "vramtui"
 
 
-def test_the_bundled_ones_are_found() -> None:
+def test_the_bundled_ones_are_found_and_load_no_screen_and_no_torch() -> None:
     assert list(bundled_folder().rglob("*.toml"))
-
-
-def test_reading_presets_loads_no_screen_and_no_torch() -> None:
     code = (
         "import sys; from vramtui.presets import PresetLibrary; PresetLibrary().all();"
         "print([m for m in ('textual', 'rich', 'typer', 'torch', 'tomlkit', 'psutil') if m in sys.modules])"

@@ -40,17 +40,14 @@ def test_of_a_persons_own_only_the_match_is_read(tmp_path: Path, monkeypatch: py
     assert (mine.key, mine.bundled, mine.match.all) == ("mine", False, (("mine",),))
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        'match = { all = [["mine"]] }\n' + PRESET,
-        'match.all = [["mine"]]\n' + PRESET,
-        f'{PRESET}[ match ]\nall = [["mine"]]\n',
-        f'{PRESET}[match] # of my jobs\nall = [["mine"]]\n',
-        f'{PRESET}[match]\nall = [\n["mine"]\n]\n',
-        PRESET.replace("[model]", 'notes = """\n[match]\nall = [["no"]]\n"""\n[model]') + '[match]\nall = [["mine"]]\n',
-    ],
-)
+@pytest.mark.parametrize("written", [
+    'match = { all = [["mine"]] }\n' + PRESET,
+    'match.all = [["mine"]]\n' + PRESET,
+    f'{PRESET}[ match ]\nall = [["mine"]]\n',
+    f'{PRESET}[match] # of my jobs\nall = [["mine"]]\n',
+    f'{PRESET}[match]\nall = [\n["mine"]\n]\n',
+    PRESET.replace("[model]", 'notes = """\n[match]\nall = [["no"]]\n"""\n[model]') + '[match]\nall = [["mine"]]\n',
+])  # fmt: skip
 def test_another_way_of_writing_it_is_the_same(tmp_path: Path, written: str) -> None:
     (tmp_path / "mine.toml").write_text(written)
     (mine,) = PresetLibrary(tmp_path, tmp_path / "none").candidates()

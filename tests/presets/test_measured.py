@@ -35,34 +35,14 @@ def _run(**changes: Any) -> Run:
 WHERE = 'where = "NVIDIA H200 in gpu01, driver 580.95, torch 2.9.0, peaks by the probe, 2026-09-21"\n'
 
 
-def test_a_table_is_added() -> None:
+def test_a_table_is_added_or_replaced_but_not_from_a_run_of_other_values() -> None:
     after = with_measured(TEXT, _run())
     assert after == f"{TEXT}\n[measured]\nallocated = 10\nreserved = 20\nprocess = 30\n{WHERE}"
     assert parse_preset(after, "small").measured is not None
-
-
-def test_what_stood_there_is_replaced_and_what_is_not_known_goes() -> None:
     stood = f'{TEXT}\n[measured] # by hand\nprocess = 1 # peak\nreserved = 9\nwhere = "at home"\n'
     after = with_measured(stood, _run(observed=Ledger(process=30), peak_how="sampled"))
     where = WHERE.replace("peaks by the probe", "peaks seen by sampling")
     assert after == f"{TEXT}\n[measured] # by hand\nprocess = 30 # peak\n{where}"
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"observed": Ledger()}, "nothing was measured of this run"),
-        ({"ended_at": None, "ending": "running"}, "still goes on: it may not have reached its peak"),
-        ({"ending": "out_of_memory"}, "ran out of memory: it may not have reached its peak"),
-        ({"ending": "killed"}, "broke off: it may not have reached its peak"),
-    ],
-)
-def test_what_cannot_be_the_peak(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        with_measured(TEXT, _run(**changes))
-
-
-def test_a_run_of_other_values() -> None:
     with pytest.raises(UserError, match=r"^this run had run\.batch_size = 2 instead of 8$"):
         with_measured(TEXT.replace("batch_size = 2", "batch_size = 8"), _run())
     without = TEXT.split("[run.lora]", maxsplit=1)[0]
@@ -75,8 +55,16 @@ def test_a_run_of_other_values() -> None:
     other = TEXT.replace("batch_size = 2", "batch_size = 8")
     assert "process = 30" in with_measured(other, _run(), anyway=True)
     assert "process = 30" in with_measured(TEXT, _run(workload={}))
-
-
-def test_a_text_that_is_no_preset() -> None:
     with pytest.raises(UserError, match=r"the preset:1: name is 1"):
         with_measured(TEXT.replace('"Small"', "1"), _run())
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"observed": Ledger()}, "nothing was measured of this run"),
+    ({"ended_at": None, "ending": "running"}, "still goes on: it may not have reached its peak"),
+    ({"ending": "out_of_memory"}, "ran out of memory: it may not have reached its peak"),
+    ({"ending": "killed"}, "broke off: it may not have reached its peak"),
+])  # fmt: skip
+def test_what_cannot_be_the_peak(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        with_measured(TEXT, _run(**changes))

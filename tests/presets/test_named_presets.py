@@ -24,18 +24,12 @@ def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
         preset_named(word, LIBRARY)
 
 
-def test_a_name_of_no_family_gets_the_ways_on() -> None:
+def test_a_name_of_no_family_or_of_no_model_gets_the_ways_on() -> None:
     with pytest.raises(UserError, match=r"--hub.*config\.json.*vramtui dry-run SCRIPT\.py"):
         preset_named("yolov8", LIBRARY)
     with pytest.raises(UserError, match="4090 is a card: `vramtui estimate MODEL --gpu 4090`"):
         preset_named("4090", LIBRARY)
-
-
-def test_an_unknown_model_of_a_known_family_gets_its_kin_and_the_way_on() -> None:
     with pytest.raises(UserError, match=r"of that family GLM-4\.5-Air, .* are known.*--hub"):
         preset_named("glm-4.8", LIBRARY)
-
-
-def test_an_encoder_decoder_has_lengths_by_its_name_alone() -> None:
     run = preset_named("t5-large", LIBRARY).preset.run
     assert getattr(run, "sequence_length", None) == 512

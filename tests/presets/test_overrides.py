@@ -1,5 +1,6 @@
 import pytest
 
+from tests.examples import SMALL
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
@@ -7,18 +8,9 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.presets import apply_overrides, parse_preset
 
-PRESET = """
-name = "Small"
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-parameters = 12345
-[run]
-kind = "train"
-batch_size = 2
+PRESET = (
+    SMALL.replace("[run]", "parameters = 12345\n[run]")
+    + """\
 sequence_length = 128
 optimizer = "sgd"
 [run.lora]
@@ -28,6 +20,7 @@ target_modules = ["q_proj"]
 process = 123
 where = "a card"
 """
+)
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def adapters(preset: Preset, *settings: str) -> Lora:
     return lora
 
 
-def test_values_take_the_type_that_the_key_has(preset: Preset) -> None:
+def test_values_take_the_type_of_the_key_and_another_kind_of_run_goes_first(preset: Preset) -> None:
     assert train(preset, "run.batch_size=8").batch_size == 8
     assert train(preset, " run.batch_size = 8 ").batch_size == 8
     assert train(preset, "run.optimizer=adam").optimizer == "adam"
@@ -55,60 +48,40 @@ def test_values_take_the_type_that_the_key_has(preset: Preset) -> None:
     assert apply_overrides(preset, ["name=2024"]).name == "2024"
     lora = adapters(preset, 'run.lora.target_modules=["k_proj"]', "run.lora.dropout=0.5")
     assert (lora.rank, lora.target_modules, lora.dropout) == (4, ("k_proj",), 0.5)
-
-
-def test_none_takes_an_optional_value_away(preset: Preset) -> None:
     assert train(preset, "run.lora=none").lora is None
     assert train(preset, "run.sequence_length=none").sequence_length is None
     assert train(preset, "run.checkpointing=none").checkpointing == "none"
-
-
-def test_a_table_that_was_not_there_can_be_made(preset: Preset) -> None:
     bare = apply_overrides(preset, ["run.lora=none"])
     assert adapters(bare, "run.lora.rank=8", 'run.lora.target_modules=["q_proj"]').rank == 8
-
-
-def test_what_no_longer_holds_is_dropped(preset: Preset) -> None:
     assert apply_overrides(preset, []).measured is not None
     assert apply_overrides(preset, ["run.batch_size=8"]).measured is None
     larger = apply_overrides(preset, ["model.num_hidden_layers=3"]).model
     assert isinstance(larger, TransformerModel)
     assert (larger.num_hidden_layers, larger.parameters) == (3, None)
-
-
-def test_another_kind_of_run_keeps_what_it_knows(preset: Preset) -> None:
     run = apply_overrides(preset, ["run.kind=infer", "run.new_tokens=7"]).run
     assert isinstance(run, InferRun)
     assert (run.batch_size, run.sequence_length, run.new_tokens) == (2, 128, 7)
-
-
-@pytest.mark.parametrize(
-    ("positions", "prompt", "answer", "trained"),
-    [(1024, 768, 256, 1024), (2050, 1794, 256, 2048), (4096, 2048, 256, 2048), (4096, 100, 28, 100)],
-)
-def test_training_takes_the_positions_that_an_answer_had(
-    preset: Preset, positions: int, prompt: int, answer: int, trained: int
-) -> None:
-    settings = [f"run.sequence_length={prompt}", f"run.new_tokens={answer}", "run.kind=infer"]
-    answers = apply_overrides(preset, [f"model.max_position_embeddings={positions}", *settings])
-    assert train(answers, "kind=train").sequence_length == trained
-    assert train(answers, "kind=train", f"seq_len={prompt}").sequence_length == prompt
-
-
-def test_keys_go_without_their_tables_and_options_by_their_names(preset: Preset) -> None:
-    run = train(preset, "batch=3", "seq_len=64", "lora.rank=4", "gradient_checkpointing=true")
-    assert (run.batch_size, run.sequence_length, run.checkpointing) == (3, 64, "full")
-    assert run.lora.rank == 4
-    assert adapters(preset, "rank=5").rank == 5
-
-
-def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Preset) -> None:
     trains = apply_overrides(preset, ["precision=bf16-mixed"])
     run = apply_overrides(trains, ["new_tokens=7", "kind=infer"]).run
     assert isinstance(run, InferRun)
     assert (run.new_tokens, run.precision) == (7, "bf16")
     answers = apply_overrides(trains, ["kind=infer"])
     assert adapters(answers, "lora.rank=4", "lora.target_modules=['q_proj']", "kind=train").rank == 4
+    run = train(preset, "batch=3", "seq_len=64", "lora.rank=4", "gradient_checkpointing=true")
+    assert (run.batch_size, run.sequence_length, run.checkpointing) == (3, 64, "full")
+    assert run.lora.rank == 4
+    assert adapters(preset, "rank=5").rank == 5
+
+
+@pytest.mark.parametrize(
+    ("positions", "prompt", "answer", "trained"),
+    [(1024, 768, 256, 1024), (2050, 1794, 256, 2048), (4096, 2048, 256, 2048), (4096, 100, 28, 100)],
+)
+def test_training_takes_positions(preset: Preset, positions: int, prompt: int, answer: int, trained: int) -> None:
+    settings = [f"run.sequence_length={prompt}", f"run.new_tokens={answer}", "run.kind=infer"]
+    answers = apply_overrides(preset, [f"model.max_position_embeddings={positions}", *settings])
+    assert train(answers, "kind=train").sequence_length == trained
+    assert train(answers, "kind=train", f"seq_len={prompt}").sequence_length == prompt
 
 
 @pytest.mark.parametrize(("settings", "sentence"), rows(__file__, "each_mistake_is_one_sentence"))

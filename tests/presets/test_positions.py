@@ -34,7 +34,7 @@ key = -0.5e3
 '''
 
 
-def test_every_form_of_key() -> None:
+def test_every_form_of_key_and_none_of_an_empty_text() -> None:
     assert toml.loads(TEXT)["text"].startswith("[no.table]")
     assert key_lines(TEXT) == {
         ("name",): 2,
@@ -66,9 +66,6 @@ def test_every_form_of_key() -> None:
         ("array", 1, "deep", 0): 23,
         ("array", 1, "deep", 0, "key"): 24,
     }
-
-
-def test_an_empty_text_has_no_keys() -> None:
     assert key_lines("") == {}
     assert key_lines("# only a comment") == {}
 

@@ -79,7 +79,9 @@ def test_every_model_can_be_estimated(found: PresetFile) -> None:
         assert parameter_count(model) == model.parameters
 
 
-def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
+def test_none_is_broken_and_there_is_one_of_each_kind() -> None:
+    assert LIBRARY.problems == ()
+    assert {found.key for found in BUNDLED} >= FIRST_TEN
     kinds = {type(found.preset.model): found for found in BUNDLED if isinstance(found.preset.model, RUN_TO_BE_KNOWN)}
     assert set(kinds) == set(RUN_TO_BE_KNOWN)
     for found in kinds.values():
@@ -87,11 +89,6 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
         assert "vramtui dry-run" in Path(found.path).read_text(encoding="utf-8")
         with pytest.raises(UserError, match=r"is code, not a model: vramtui dry-run --gpu GPU .*tiny_mlp.py"):
             estimates_by(None, found.preset.workload, card("H100"))
-
-
-def test_none_is_broken_and_no_name_stands_twice() -> None:
-    assert LIBRARY.problems == ()
-    assert {found.key for found in BUNDLED} >= FIRST_TEN
 
 
 @for_each(BUNDLED)

@@ -49,21 +49,21 @@ def test_a_draft_from_what_was_taken(name: str) -> None:
     assert matches(draft.preset.match, gpu, Process(pid=1, type="C", command=command))
 
 
-def test_only_what_was_taken_is_in_the_draft() -> None:
+def test_only_what_was_taken_is_in_the_draft_and_it_says_what_is_missing() -> None:
     offers = draft_from_process(COMMANDS["vLLM"][0], LIBRARY)
     draft = start_from(tuple(offer for offer in offers if offer.key in {"preset", "run.max_num_seqs"}), LIBRARY, "a")
     known = LIBRARY.get("llama-3.1-70b-serve")
     changed = {line for line in draft.text.splitlines() if line not in Path(known.path).read_text().splitlines()}
     assert changed == {'name = "a"', "max_num_seqs = 64"}
-
-
-def test_without_a_known_model_the_draft_says_what_is_missing() -> None:
     draft = start_from(draft_from_process(COMMANDS["Megatron"][0], LIBRARY), LIBRARY, "mine")
     assert [problem.sentence for problem in draft.problems] == [
         "model.vocab_size is missing; a transformer model needs it"
     ]
     draft.set_value("model.vocab_size", "50304")
     assert draft.is_current
+    command = "/usr/bin/python3 /usr/local/bin/trtllm-serve serve meta-llama/Llama-3.1-70B-Instruct --tp_size 4"
+    assert draft_from_process(command, LIBRARY) == ()
+    assert derived_preset(command, None) is None
 
 
 def test_a_models_file_that_is_there_is_offered_before_a_preset(tmp_path: Path) -> None:
@@ -138,9 +138,3 @@ def _is_allowed(offer: Offer) -> bool:
         if not any(problem.key == offer.key for problem in find_problems(said)):
             return True
     return offer.key == "model.sample_size"
-
-
-def test_nothing_is_offered_for_tensorrt_llm() -> None:
-    command = "/usr/bin/python3 /usr/local/bin/trtllm-serve serve meta-llama/Llama-3.1-70B-Instruct --tp_size 4"
-    assert draft_from_process(command, LIBRARY) == ()
-    assert derived_preset(command, None) is None

@@ -15,11 +15,9 @@ from vramtui.core.schema.settings import Settings, ThemeName
 from vramtui.presets.settings import example_settings, find_setting_problems, read_settings
 
 
-def test_without_a_file_everything_is_as_it_comes(tmp_path: Path) -> None:
+def test_the_example_says_what_holds_without_a_file(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "config.toml") == Settings()
-
-
-def test_the_example_says_what_holds(tmp_path: Path) -> None:
+    assert set(get_args(ThemeName)) == {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
     path = tmp_path / "config.toml"
     path.write_text(example_settings())
     assert read_settings(path) == Settings()
@@ -32,10 +30,6 @@ def test_the_example_says_what_holds(tmp_path: Path) -> None:
             assert value == default or (default is None and value is not None)
     assert chosen.keys == {"watch.snapshot": "s"}
     assert chosen.alerts.command
-
-
-def test_the_themes_are_those_that_there_are() -> None:
-    assert set(get_args(ThemeName)) == {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
 
 
 @pytest.mark.parametrize(("text", "sentence"), rows(__file__, "what_is_wrong_is_one_sentence"))

@@ -17,10 +17,6 @@ NEW = SMALL.replace("batch_size = 2", "batch_size = 48")
 STEPS = ("makedirs", "stat", "open", "write", "fchown", "fchmod", "fsync", "close", "replace", "unlink")
 
 
-class Killed(BaseException):
-    """The process is gone: nothing after it happens."""
-
-
 class FaultyOs:
     """`os`, whose calls are counted; at the one numbered `at` something happens instead."""
 
@@ -51,10 +47,6 @@ def _failing(code: int) -> Callable[[str], None]:
         raise OSError(code, os.strerror(code))
 
     return fail
-
-
-def _kill(_name: str) -> None:
-    raise Killed
 
 
 def _calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -122,17 +114,6 @@ def test_a_new_file_is_there_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 write_preset_text(path, NEW)
         assert list(path.parent.iterdir()) == []
         path.touch()
-
-
-def test_the_process_is_killed_at_every_step(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = _calls(preset, monkeypatch)
-    for at in range(len(calls)):
-        preset.write_text(SMALL)
-        with monkeypatch.context() as patch:
-            patch.setattr(whole_files, "os", FaultyOs(at, _kill, for_good=True))
-            with pytest.raises(Killed):
-                write_preset_text(preset, NEW)
-        assert preset.read_text() == (NEW if at > calls.index("replace") else SMALL)
 
 
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])

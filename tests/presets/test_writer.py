@@ -10,12 +10,9 @@ from vramtui.presets import bundled_folder, parse_preset, preset_files, set_valu
 from vramtui.presets.toml_text import value_text
 
 
-def test_comments_and_spacing_stay() -> None:
+def test_comments_and_spacing_stay_and_tables_come_and_go() -> None:
     changed = set_values(NOTED, {"run.batch_size": 8, "name": "Large"})
     assert changed == NOTED.replace("batch_size = 2 #", "batch_size = 8 #").replace('"Small"', '"Large"')
-
-
-def test_tables_come_and_keys_go() -> None:
     more = set_values(NOTED, {"run.lora.rank": 4, "run.lora.target_modules": ("q_proj",), "run.batch_size": None})
     run = parse_preset(more, "small.toml").run
     assert isinstance(run, TrainRun)
@@ -23,14 +20,16 @@ def test_tables_come_and_keys_go() -> None:
     assert run.batch_size == 1
     less = set_values(more, {"run.lora": None, "run.nothing": None})
     assert getattr(parse_preset(less, "small.toml").run, "lora", 0) is None
-
-
-def test_a_key_through_a_value() -> None:
     with pytest.raises(UserError, match=r"name\.first cannot be set: name is not a table"):
         set_values(NOTED, {"name.first": 1})
+    values: tuple[object, ...] = ('a"\\\n\x7f\x00é', 1.5, True, -3, ["a", [1, {"b c": 2, "d": "e"}]], {})
+    for value in values:
+        written = value_text(value)
+        assert "\n" not in written
+        assert toml.loads(f"v = {written}") == {"v": value}
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole_and_what_is_no_preset_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "small.toml"
     write_preset_text(path, NOTED)
     assert path.read_text() == NOTED
@@ -39,9 +38,6 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert path.read_bytes().endswith(b"# more\r\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["small.toml"]
-
-
-def test_what_is_no_preset_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(NOTED)
     with pytest.raises(UserError, match=r"small\.toml:13: run\.batch_size is 0"):
@@ -83,24 +79,13 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
     ]
 
 
-def test_values_are_written_on_one_line() -> None:
-    values: tuple[object, ...] = ('a"\\\n\x7f\x00é', 1.5, True, -3, ["a", [1, {"b c": 2, "d": "e"}]], {})
-    for value in values:
-        written = value_text(value)
-        assert "\n" not in written
-        assert toml.loads(f"v = {written}") == {"v": value}
-
-
-@pytest.mark.parametrize(
-    ("before", "values", "after"),
-    [
-        ("a = 1", {"b": 2}, "a = 1\nb = 2\n"),
-        ("# top\n\n[t]\n", {"a": 1}, "# top\na = 1\n\n[t]\n"),
-        ("[t]\na = 1\n\n# of u\n[u]\n", {"t.b": 2}, "[t]\na = 1\nb = 2\n\n# of u\n[u]\n"),
-        ("[t]\n\n[[t.list]]\na = 1\n", {"t.b": 2}, "[t]\nb = 2\n\n[[t.list]]\na = 1\n"),
-        ("a = { b = 1 } # c\n", {"a.d": 2}, "a = { b = 1, d = 2} # c\n"),
-        ("a = 1\r\n# c\r\n[t]\r\n", {"a": None, "t.x.y": 1}, "# c\r\n[t]\r\n[t.x]\r\ny = 1\r\n"),
-    ],
-)
+@pytest.mark.parametrize(("before", "values", "after"), [
+    ("a = 1", {"b": 2}, "a = 1\nb = 2\n"),
+    ("# top\n\n[t]\n", {"a": 1}, "# top\na = 1\n\n[t]\n"),
+    ("[t]\na = 1\n\n# of u\n[u]\n", {"t.b": 2}, "[t]\na = 1\nb = 2\n\n# of u\n[u]\n"),
+    ("[t]\n\n[[t.list]]\na = 1\n", {"t.b": 2}, "[t]\nb = 2\n\n[[t.list]]\na = 1\n"),
+    ("a = { b = 1 } # c\n", {"a.d": 2}, "a = { b = 1, d = 2} # c\n"),
+    ("a = 1\r\n# c\r\n[t]\r\n", {"a": None, "t.x.y": 1}, "# c\r\n[t]\r\n[t.x]\r\ny = 1\r\n"),
+])  # fmt: skip
 def test_new_keys_go_behind_the_last_of_their_table(before: str, values: dict[str, object], after: str) -> None:
     assert set_values(before, values) == after

@@ -63,9 +63,7 @@ def test_everyone_who_listens_gets_the_greeting_and_then_the_message(folder: Pat
         channel.send(b"nobody is looked for again before the next second")
 
 
-def test_the_latest_listeners_are_heard_by_where_there_are_too_many(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_latest_listeners_are_heard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dashboard that is opened now is looked at; those left open in other terminals have the lower pids."""
     monkeypatch.setattr(channels, "LOOK_EVERY", 0.0)
     count = channels.MOST_LISTENERS
@@ -193,9 +191,7 @@ def test_a_folder_that_is_a_link_is_not_looked_into(folder: Path) -> None:
     assert not private(str(link))
 
 
-def test_a_folder_in_tmp_that_somebody_else_made_is_passed_over(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_anothers_folder_in_tmp_is_passed_over(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/people/anna")
     taken = tmp_path / "taken"
     monkeypatch.setattr(socket_dir, "shared_folder", lambda: str(taken))

@@ -116,9 +116,11 @@ print(tuner.run(), tuner.run())
 """
 
 
-def test_triton_times_the_first_configuration_that_fits() -> None:
+def test_triton_and_compilers_take_the_first_that_fits() -> None:
     ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["timed too large", "timed fits"] * 2 + ["fits fits"]
+    ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
 
 
 COMPILING = """
@@ -138,11 +140,6 @@ select = AlgorithmSelectorCache()
 print(select("mm", ["triton", "extern"], layout=1), select("mm", ["triton", "triton 2"]), select("mm", []))
 print(CachingAutotuner([1, 2], False).configs, CachingAutotuner([1, 2], custom_kernel=True).configs)
 """
-
-
-def test_compiling_takes_the_first_of_what_a_card_would_time() -> None:
-    ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
 
 
 def printed_by(job: Path, code: str) -> list[str]:

@@ -135,12 +135,17 @@ def turns_within(asked: Asked) -> int:
     return turns
 
 
-def test_a_loop_has_its_first_turn_and_then_asks() -> None:
+def test_a_loop_has_its_first_turn_and_a_choice_is_answered_by_what_it_reads() -> None:
     assert turns_while(Asked(False)) == 1
     assert turns_while(Asked(True)) == 9
     assert turns_while_not(Asked(False)) == turns_while_not(Asked(True)) == 1
     assert turns_while_both(Asked(False)) == 2
     assert turns_within(Asked(False)) == 3
+    for read in (False, True):
+        asked = Asked(read)
+        assert chooses(asked) == ("one way" if read else "the other")
+        assert takes_one_of_two(asked) == (["one way"] if read else ["the other", "further"])
+        assert asked.guard is None
 
 
 def test_a_way_out_is_not_taken() -> None:
@@ -155,14 +160,6 @@ def test_a_way_out_is_not_taken() -> None:
     assert leaves_a_while(Asked(False)) == 1  # nothing else ends it
     assert tries_again(Asked(True)) == 0
     assert fails_at_its_end(Asked(True)) == "well"
-
-
-def test_a_choice_is_answered_by_what_it_reads() -> None:
-    for read in (False, True):
-        asked = Asked(read)
-        assert chooses(asked) == ("one way" if read else "the other")
-        assert takes_one_of_two(asked) == (["one way"] if read else ["the other", "further"])
-        assert asked.guard is None
 
 
 def test_code_in_one_line_and_code_without_its_source(tmp_path: Path) -> None:
@@ -183,7 +180,7 @@ class Asserted:
         return here is not None and is_asserted(here.f_back)
 
 
-def test_what_is_asserted_holds() -> None:
+def test_what_is_asserted_holds_and_a_condition_is_not_asserted() -> None:
     assert Asserted()
     assert Asserted(), "with a message"
     assert Asserted() and Asserted()  # noqa: PT018 - one statement with two questions
@@ -191,9 +188,6 @@ def test_what_is_asserted_holds() -> None:
     assert not Asserted()  # false is what has to be here
     with pytest.raises(AssertionError):
         assert Asserted() and not 1  # noqa: PT018 - as above, of which the second fails
-
-
-def test_a_condition_is_not_asserted() -> None:
     taken = [0 if Asserted() else 1, not Asserted(), bool(Asserted() or 0)]
     if Asserted():
         raise AssertionError("a condition")

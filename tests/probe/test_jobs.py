@@ -114,13 +114,10 @@ def test_a_job_without_torch_runs_as_if_nobody_were_there(start: Start) -> None:
     assert (heard.code, heard.stdout, heard.stderr, heard.jobs) == (0, alone.stdout, "", ())
 
 
-def test_the_sites_own_sitecustomize_is_loaded(start: Start, tmp_path: Path) -> None:
+def test_sitecustomize_of_the_site_is_loaded_and_as_broken_as_before(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('the site')\n", encoding="utf-8")
     heard = start(str(JOBS / "plain.py"), PYTHONPATH=str(tmp_path))
     assert heard.stdout == f"the site\n[[], [], 1, [], '{tmp_path / 'sitecustomize.py'}']\n"
-
-
-def test_a_broken_sitecustomize_is_as_broken_as_before(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('broken')\n", encoding="utf-8")
     heard = start(str(JOBS / "plain.py"), PYTHONPATH=str(tmp_path))
     assert heard.code == 0

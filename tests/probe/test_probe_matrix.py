@@ -46,9 +46,7 @@ def test_the_same_with_a_data_loaders_workers(start: Start, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
-def test_the_same_with_pythons_own_flags(
-    flags: tuple[str, ...], start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_with_flags(flags: tuple[str, ...], start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "-P" in flags and sys.version_info < (3, 11):
         pytest.skip("this Python has no -P")
     (tmp_path / "job.py").write_text(SHOW, encoding="utf-8")

@@ -86,42 +86,27 @@ def _run(packages: Path, job: str, *arguments: str, **variables: str) -> tuple[s
     return ran.stdout, ran.stderr
 
 
-def test_weights_that_are_not_there_are_made_up_and_that_is_said(packages: Path, tmp_path: Path) -> None:
+def test_missing_weights_are_made_up_or_quantized(packages: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}", encoding="utf-8")
     printed, errors = _run(packages, JOB, str(model))
     assert printed == "made up by its settings\n"
     assert errors == f"vramtui: no weights of {model} are here: they are made up from its config\n"
-
-
-def test_weights_that_are_there_are_read(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     assert _run(packages, JOB, str(tmp_path)) == ("read\n", "")
-
-
-def test_without_weights_gptq_quantizes_the_blocks(packages: Path, tmp_path: Path) -> None:
     assert _run(packages, QUANTIZED, str(tmp_path / "nothing"))[0] == "['.layers.']\n"
     (tmp_path / "model.safetensors").touch()
     assert _run(packages, QUANTIZED, str(tmp_path))[0] == "[]\n"
 
 
-def test_flashinfer_finds_the_driver_and_compiles_no_reductions(packages: Path) -> None:
+def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) -> None:
     printed, errors = _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver")
     assert (printed, errors) == ("/driver/libcuda.so.1 None\n", "")
-
-
-def test_a_server_that_is_to_end_ends_once_it_listens(packages: Path) -> None:
     assert _run(packages, SERVER, **{STEPS: "1"})[0] == "ends\nserved\n"
     assert _run(packages, SERVER)[0] == "served\n"
-
-
-def test_each_request_gets_its_token_once_all_of_its_prompt_was_read(packages: Path) -> None:
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
-
-
-def test_an_answer_ends_where_no_end_is_sampled_and_that_is_said(packages: Path) -> None:
     printed, errors = _run(packages, ANSWERED)
     assert printed.splitlines() == ["64 at its end", "20 at the most", "90 at its end", "300 at the most"]
     assert errors == "vramtui: no end of an answer is sampled here: each ends after 64 tokens\n"
@@ -131,9 +116,7 @@ def test_an_answer_ends_where_no_end_is_sampled_and_that_is_said(packages: Path)
     ("steps", "printed"),
     [({}, "warm by its settings\nserves\n"), ({STEPS: "1"}, "warm by its settings\nends its processes False\n")],
 )
-def test_sglang_ends_once_it_is_warm_where_steps_were_given(
-    packages: Path, steps: dict[str, str], printed: str
-) -> None:
+def test_sglang_ends_once_it_is_warm(packages: Path, steps: dict[str, str], printed: str) -> None:
     job = "from vramtui.probe import servers; servers.prepare()\n"
     job += "from sglang.srt.entrypoints.http_server import launch; launch('its settings')"
     assert _run(packages, job, **steps)[0] == printed

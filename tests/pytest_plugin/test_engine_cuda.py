@@ -30,16 +30,11 @@ def test_for_another_card():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cuda", "sentence"),
-    [
-        ("'13.0'", "no process of it used CUDA"),
-        ("None", "has torch 2.13.0, which is not built for CUDA; engine cuda needs"),
-    ],
-)
-def test_a_test_that_tells_nothing_fails_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, sentence: str
-) -> None:
+@pytest.mark.parametrize(("cuda", "sentence"), [
+    ("'13.0'", "no process of it used CUDA"),
+    ("None", "has torch 2.13.0, which is not built for CUDA; engine cuda needs"),
+])  # fmt: skip
+def test_a_test_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, sentence: str) -> None:
     """By what stands in for a build of PyTorch, whichever is installed here."""
     torch = tmp_path / "torch"
     torch.mkdir()

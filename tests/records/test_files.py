@@ -31,7 +31,7 @@ def test_one_file_a_format_under_one_name(tmp_path: Path) -> None:
     assert SVG in paths[3].read_text()
 
 
-def test_the_next_set_gets_a_number(tmp_path: Path) -> None:
+def test_the_next_set_gets_a_number_also_where_one_name_or_link_is_there(tmp_path: Path) -> None:
     first = save_snapshot(moment(), tmp_path, picture=SVG)
     before = {path: path.read_bytes() for path in first}
     second = save_snapshot(moment(), tmp_path, picture="<svg>2</svg>")
@@ -39,19 +39,13 @@ def test_the_next_set_gets_a_number(tmp_path: Path) -> None:
     assert {path.stem for path in second} == {f"{STEM}-2"}
     assert third == [tmp_path / f"{STEM}-3.csv"]
     assert {path: path.read_bytes() for path in first} == before
-
-
-def test_one_taken_name_moves_the_whole_set(tmp_path: Path) -> None:
-    (tmp_path / f"{STEM}.md").write_text("mine")
+    (tmp_path / f"{STEM}-4.md").write_text("mine")
     paths = save_snapshot(moment(), tmp_path, ("json", "csv"))
-    assert {path.stem for path in paths} == {f"{STEM}-2"}
-    assert (tmp_path / f"{STEM}.md").read_text() == "mine"
-
-
-def test_a_dangling_link_is_a_taken_name(tmp_path: Path) -> None:
-    (tmp_path / f"{STEM}.json").symlink_to(tmp_path / "elsewhere")
+    assert {path.stem for path in paths} == {f"{STEM}-5"}
+    assert (tmp_path / f"{STEM}-4.md").read_text() == "mine"
+    (tmp_path / f"{STEM}-6.json").symlink_to(tmp_path / "elsewhere")
     (path,) = save_snapshot(moment(), tmp_path, ("json",))
-    assert path.stem == f"{STEM}-2"
+    assert path.stem == f"{STEM}-7"
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -78,26 +72,20 @@ def test_a_host_name_cannot_leave_the_folder(host: str, tmp_path: Path) -> None:
     assert len(path.name) < 100
 
 
-def test_an_unknown_format_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_unknown_format_or_a_file_in_place_of_the_folder_is_said_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'cvs' is not a format \(did you mean csv\?\); there are: json, csv, md"):
         save_snapshot(moment(), tmp_path, ("json", "cvs"))
     assert _names(tmp_path) == []
-
-
-def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"not written to .*/file: file exists; choose another folder"):
         save_snapshot(moment(), tmp_path / "file", ("json",))
 
 
-@pytest.mark.parametrize(
-    ("code", "sentence"),
-    [
-        (errno.EACCES, r"not written to .*: permission denied; choose another folder"),
-        (errno.ENOSPC, r"the disk that holds .* is full"),
-        (errno.EROFS, r"read-only file system; choose another folder"),
-    ],
-)
+@pytest.mark.parametrize(("code", "sentence"), [
+    (errno.EACCES, r"not written to .*: permission denied; choose another folder"),
+    (errno.ENOSPC, r"the disk that holds .* is full"),
+    (errno.EROFS, r"read-only file system; choose another folder"),
+])  # fmt: skip
 def test_what_the_system_refuses(code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[..., int] = os.open
 

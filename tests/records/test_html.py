@@ -39,16 +39,13 @@ class Page(HTMLParser):
         self.words += data
 
 
-def test_it_needs_nothing_from_anywhere() -> None:
+def test_what_it_shows_and_that_it_needs_nothing_from_anywhere() -> None:
     page = html_page(moment())
     read = Page(page)
     assert read.tags.isdisjoint({"script", "link", "img", "iframe", "object", "embed", "a", "form"})
     assert read.attributes.isdisjoint({"src", "href", "onload", "onclick", "style", "action"})
     assert "http" not in page
     assert "url(" not in page
-
-
-def test_what_it_shows() -> None:
     words = Page(html_page(moment())).words
     for expected in (
         "Pid 4213 against llama-3.1-8b-lora",
@@ -57,9 +54,6 @@ def test_what_it_shows() -> None:
         "hidden_size * 2 [GiB]",
     ):
         assert expected in words
-
-
-def test_phases_where_the_method_has_them() -> None:
     taken = moment()
     first = taken.holdings[0]
     assert first.estimate is not None
@@ -67,6 +61,9 @@ def test_phases_where_the_method_has_them() -> None:
     estimate = msgspec.structs.replace(first.estimate, timeline=phases)
     whole = (msgspec.structs.replace(first, estimate=estimate), *taken.holdings[1:])
     assert "Phase by phase, as predicted" in html_page(msgspec.structs.replace(taken, holdings=whole))
+    taken = moment()
+    empty = Snapshot(sample=msgspec.structs.replace(taken.sample, gpus=(), problems=()), holdings=(), versions={})
+    assert "None seen." in Page(html_page(empty)).words
 
 
 @given(st.text(min_size=1))
@@ -75,12 +72,6 @@ def test_no_name_becomes_markup(name: str) -> None:
     known = Page(html_page(moment())).tags
     read = Page(html_page(taken))
     assert read.tags == known
-
-
-def test_nothing_at_all() -> None:
-    taken = moment()
-    empty = Snapshot(sample=msgspec.structs.replace(taken.sample, gpus=(), problems=()), holdings=(), versions={})
-    assert "None seen." in Page(html_page(empty)).words
 
 
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=5), st.none() | st.integers(0, 1 << 50))
@@ -96,10 +87,7 @@ def assert_inside(drawing: str) -> None:
     for x, width in re.findall(r'<rect [^>]*?\bx="([^"]+)"[^>]*? width="([^"]+)"', drawing):
         assert 0 <= float(x) <= float(x) + float(width) <= WIDTH + 0.2
     ends = re.findall(r'\b([xy])[12]="([^"]+)"', drawing)
-    ends += [pair for point in re.findall(r'points="([^"]+)"', drawing) for pair in corners(point)]
+    corners = [corner for points in re.findall(r'points="([^"]+)"', drawing) for corner in points.split()]
+    ends += [pair for corner in corners for pair in zip("xy", corner.split(","), strict=True)]
     for axis, place in ends:
         assert 0 <= float(place) <= (WIDTH if axis == "x" else HEIGHT)
-
-
-def corners(points: str) -> list[tuple[str, str]]:
-    return [pair for corner in points.split() for pair in zip("xy", corner.split(","), strict=True)]

@@ -135,7 +135,7 @@ def _without_moments(job: ObservedJob) -> ObservedJob:
     return msgspec.structs.replace(job, beat=msgspec.structs.replace(job.beat, moments=(), devices=devices), moments=())
 
 
-def test_a_step_like_the_one_before_is_not_written_again() -> None:
+def test_steps_alike_are_not_written_again_and_a_pid_may_be_anothers() -> None:
     job = heard(7, hello(7))
     ticks = []
     for step in range(50):
@@ -148,9 +148,6 @@ def test_a_step_like_the_one_before_is_not_written_again() -> None:
         end.step for end in read.moments if end.phase == "step"
     ] == [0, 1, 2, 40]
     assert read.ledger(0) == job.ledger(0)
-
-
-def test_a_job_that_ended_and_another_of_its_pid() -> None:
     first = heard(7, hello(7), beat(7, 3, 2.0), End(v=1, pid=7, at=3.0, error="MemoryError", out_of_memory=True))
     gone = msgspec.structs.replace(first, gone=True)
     second = heard(7, hello(7, at=9.0, command="other.py"))
@@ -207,7 +204,7 @@ def test_a_recording_carries_them_beside_its_samples(name: str, tmp_path: Path) 
     assert recording.warnings == ()
 
 
-def test_a_cut_in_any_line_leaves_what_was_before_it(tmp_path: Path) -> None:
+def test_a_cut_leaves_what_was_before_and_a_recording_without_jobs_reads(tmp_path: Path) -> None:
     path = tmp_path / "whole.jsonl"
     job = heard(7, hello(7))
     record(path, (job,), (job.heard(beat(7, 1, 101.0)),))
@@ -219,17 +216,16 @@ def test_a_cut_in_any_line_leaves_what_was_before_it(tmp_path: Path) -> None:
         recording = read_recording(cut)
         assert len(recording.jobs_at(1e9)) == (length >= data.index(b"\n", first))
         assert all("was cut off in line" in warning for warning in recording.warnings)
+    recording = record(tmp_path / "r", (), ())
+    assert recording.jobs_at(1e9) == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (b'{"job":{"at":1.0,"pid":0}}', "Expected `int` >= 1"),
-        (b'{"job":{"at":1.0,"pid":7,"changes":{"beat":{"step":"x"}}}}', "missing required field|Expected"),
-        (b'{"job":{"at":1.0,"pid":7,"changes":{"gone":3}}}', "Expected `bool`"),
-        (b'{"job":3}', "Expected `object`"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    (b'{"job":{"at":1.0,"pid":0}}', "Expected `int` >= 1"),
+    (b'{"job":{"at":1.0,"pid":7,"changes":{"beat":{"step":"x"}}}}', "missing required field|Expected"),
+    (b'{"job":{"at":1.0,"pid":7,"changes":{"gone":3}}}', "Expected `bool`"),
+    (b'{"job":3}', "Expected `object`"),
+])  # fmt: skip
 def test_a_line_that_is_none_is_said_with_its_number(line: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     record(path, ())
@@ -237,11 +233,6 @@ def test_a_line_that_is_none_is_said_with_its_number(line: bytes, said: str, tmp
         file.write(line + b"\n")
     (warning,) = read_recording(path).warnings
     assert re.match(f"line 3 is damaged: .*({said})", warning)
-
-
-def test_a_recording_without_any_still_reads(tmp_path: Path) -> None:
-    recording = record(tmp_path / "r", (), ())
-    assert recording.jobs_at(1e9) == ()
 
 
 def test_of_too_many_moments_of_jobs_the_turns_of_their_fate_are_kept() -> None:

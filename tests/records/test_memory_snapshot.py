@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from vramtui.cli.main import program
+from tests.commands import invoke
 from vramtui.core.base.errors import UserError
 from vramtui.records.memory_snapshot import HeldBlocks, HeldMemory, held_memory, read_held_memory
 
@@ -45,20 +44,14 @@ def read(snapshot: object) -> HeldMemory:
     return held_memory("a.pickle", pickle.dumps(snapshot))
 
 
-def test_memory_at_the_failure_is_that_of_the_refused_request() -> None:
+def test_memory_at_the_failure_is_that_of_the_refused_request_and_small_blocks_are_fragmentation() -> None:
     held = read(failed_snapshot())
     assert (held.gpu, held.asked, held.device_free) == (1, 50 * MIB, 5 * MIB)
     assert (held.allocated, held.reserved) == (100 * MIB, 120 * MIB)
     assert (held.peak_allocated, held.peak_reserved) == (100 * MIB, 120 * MIB)
-    assert held.holders == (
-        HeldBlocks("train.py:12 step", 80 * MIB, 2),
-        HeldBlocks("", 20 * MIB, 1),
-    )
+    assert held.holders == (HeldBlocks("train.py:12 step", 80 * MIB, 2), HeldBlocks("", 20 * MIB, 1))
     assert [one.size for one in held.largest] == [60 * MIB, 20 * MIB, 20 * MIB]
     assert held.cause.startswith("Not enough memory: 50.00 MiB were requested, the GPU had 5.00 MiB free")
-
-
-def test_enough_unused_memory_in_small_blocks_is_fragmentation() -> None:
     blocks = [block(30, "inactive"), block(10), block(30, "inactive")]
     segment = {"address": 0, "total_size": 70 * MIB, "device": 0, "blocks": blocks}
     held = read({"segments": [segment], "device_traces": [[event("oom", 50, device_free=0)]]})
@@ -66,33 +59,27 @@ def test_enough_unused_memory_in_small_blocks_is_fragmentation() -> None:
     assert "largest free block has 30.00 MiB" in held.cause
 
 
-def test_a_snapshot_without_events_shows_its_end(tmp_path: Path) -> None:
+def test_a_snapshot_without_events_shows_its_end_and_oom_explains_one(tmp_path: Path) -> None:
     path = tmp_path / "old.pickle.gz"
     path.write_bytes(gzip.compress(pickle.dumps(failed_snapshot()["segments"])))
     held = read_held_memory(path)
     assert (held.gpu, held.asked, held.allocated, held.peak_allocated) == (0, None, 500 * MIB, None)
     assert held.cause == "No request was refused. 0 B of the reserved memory is unused."
-
-
-@pytest.mark.parametrize(
-    ("snapshot", "told"),
-    [
-        ({"segments": 1}, "is not a memory snapshot: segments"),
-        ("text", "is not a memory snapshot"),
-        ({"segments": []}, "holds no memory and no events"),
-    ],
-)
-def test_another_pickle_is_a_sentence(snapshot: object, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        read(snapshot)
-
-
-def test_oom_explains_a_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "oom.pickle"
     path.write_bytes(pickle.dumps(failed_snapshot()))
-    done = CliRunner().invoke(program(["oom"]), ["oom", str(path)], env={"COLUMNS": "100"})
+    done = invoke("oom", str(path), columns=100)
     assert done.exit_code == 0
     shown = " ".join(done.stdout.split())
     assert "Not enough memory: 50.00 MiB were requested" in shown
     assert "GPU 1 allocated 100.00 MiB reserved 120.00 MiB" in shown
     assert "80.00 MiB 2 train.py:12 step" in shown
+
+
+@pytest.mark.parametrize(("snapshot", "told"), [
+    ({"segments": 1}, "is not a memory snapshot: segments"),
+    ("text", "is not a memory snapshot"),
+    ({"segments": []}, "holds no memory and no events"),
+])  # fmt: skip
+def test_another_pickle_is_a_sentence(snapshot: object, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        read(snapshot)

@@ -43,11 +43,8 @@ def crowd(count: int) -> Snapshot:
     return Snapshot(sample=sample, holdings=holdings, versions={})
 
 
-def test_every_name_is_told_and_only_those() -> None:
+def test_every_name_is_told_and_a_prediction_beside_what_is_observed() -> None:
     assert tuple(by_name(metrics_of(moment(), {}))) == (*(name for name in NAMES if name != "vramtui_up"), "vramtui_up")
-
-
-def test_dcgm_has_mebibytes_and_the_rest_bytes() -> None:
     found = by_name(metrics_of(crowd(1), {}))
     assert value(found["DCGM_FI_DEV_FB_USED"], gpu="0", UUID="GPU-0", Hostname="h", modelName="H100") == 3 * 1024
     parts = found["vramtui_gpu_memory_bytes"]
@@ -57,63 +54,32 @@ def test_dcgm_has_mebibytes_and_the_rest_bytes() -> None:
     assert value(found["vramtui_gpu_memory_bytes"], part="unattributed") == 3 * GIB + 5 - MIB
     assert value(found["DCGM_FI_DEV_GPU_UTIL"]) == 7
     assert found["DCGM_FI_DEV_POWER_USAGE"].samples == ()  # not known is not 0
-
-
-def test_a_prediction_stands_beside_what_is_observed() -> None:
+    found = by_name(metrics_of(crowd(1), {}, with_dcgm=False))
+    assert not any(name.startswith("DCGM") for name in found)
+    assert value(found["vramtui_sample_timestamp_seconds"]) == 1.0
+    assert value(found["vramtui_build_info"], version=__version__) == 1.0
     snapshot = moment()
     holding = next(one for one in snapshot.holdings if one.comparison is not None)
     found = by_name(metrics_of(snapshot, {holding.key: "train"}))
     own = {"uuid": holding.key.gpu_uuid, "preset": holding.preset or "", "kind": "train"}
-    parts, whole = found["vramtui_predicted_memory_bytes"], found["vramtui_predicted_memory_total_bytes"]
-    assert value(whole, **own) == holding.estimate.process
-    for labels, total in whole.samples:
+    parts, totals = found["vramtui_predicted_memory_bytes"], found["vramtui_predicted_memory_total_bytes"]
+    assert value(totals, **own) == holding.estimate.process
+    for labels, total in totals.samples:
         assert sum(number for of_part, number in parts.samples if of_part[: len(labels)] == labels) == total
     expected = holding.peak.bytes / holding.estimate.process - 1
     assert value(found["vramtui_prediction_error_ratio"], **own) == pytest.approx(expected)
     assert value(found["vramtui_process_memory_bytes"], **own) == holding.process.used_memory
 
 
-def test_a_crowd_is_a_bounded_number_of_series_and_no_byte_is_lost() -> None:
+def test_a_crowd_is_a_bounded_number_of_series_and_an_instance_is_not_dcgms() -> None:
     snapshot = crowd(500)
     for per_process in (False, True):
-        found = by_name(metrics_of(snapshot, {}, per_process=per_process))["vramtui_process_memory_bytes"]
-        assert len(found.samples) == MOST_GROUPS
-        assert sum(number for _, number in found.samples) == sum(range(1, 501)) * MIB
-        assert value(found, user="u500") == 500 * MIB
-        assert value(found, user="other") > 0
-        assert ("pid" in found.labels) == per_process
-
-
-@pytest.mark.parametrize(
-    ("container", "labels"),
-    [
-        ("pod team/train-0", {"namespace": "team", "pod": "train-0", "container": ""}),
-        ("pod train-0", {"namespace": "", "pod": "train-0", "container": ""}),
-        ("docker trainer", {"namespace": "", "pod": "", "container": "docker trainer"}),
-        (None, {"namespace": "", "pod": "", "container": ""}),
-    ],
-)
-def test_a_pod_has_labels_of_its_own(container: str | None, labels: dict[str, str]) -> None:
-    snapshot = crowd(1)
-    (holding,) = snapshot.holdings
-    process = msgspec.structs.replace(holding.process, container=container)
-    snapshot = msgspec.structs.replace(snapshot, holdings=(msgspec.structs.replace(holding, process=process),))
-    found = by_name(metrics_of(snapshot, {}, per_process=True))
-    assert value(found["vramtui_process_memory_bytes"], pid="1", **labels) == MIB
-
-
-def test_beside_dcgm_exporter_its_names_are_left_to_it() -> None:
-    found = by_name(metrics_of(crowd(1), {}, with_dcgm=False))
-    assert not any(name.startswith("DCGM") for name in found)
-    assert value(found["vramtui_sample_timestamp_seconds"]) == 1.0
-    assert value(found["vramtui_build_info"], version=__version__) == 1.0
-
-
-def test_a_source_that_does_not_answer_is_down_and_nothing_else() -> None:
-    assert up_metric(up=False).samples == (((), 0.0),)
-
-
-def test_a_mig_instance_is_not_under_a_name_of_dcgms() -> None:
+        held = by_name(metrics_of(snapshot, {}, per_process=per_process))["vramtui_process_memory_bytes"]
+        assert len(held.samples) == MOST_GROUPS
+        assert sum(number for _, number in held.samples) == sum(range(1, 501)) * MIB
+        assert value(held, user="u500") == 500 * MIB
+        assert value(held, user="other") > 0
+        assert ("pid" in held.labels) == per_process
     snapshot = crowd(0)
     (gpu,) = snapshot.sample.gpus
     instance = msgspec.structs.replace(gpu, uuid="MIG-1", mig_parent=gpu.uuid)
@@ -125,6 +91,22 @@ def test_a_mig_instance_is_not_under_a_name_of_dcgms() -> None:
     assert len(found["vramtui_gpu_memory_total_bytes"].samples) == 1
     assert {labels[1] for labels, _ in found["vramtui_gpu_memory_bytes"].samples} == {"MIG-1"}
     assert len(found["vramtui_gpu_up"].samples) == 2
+    assert up_metric(up=False).samples == (((), 0.0),)
+
+
+@pytest.mark.parametrize(("container", "labels"), [
+    ("pod team/train-0", {"namespace": "team", "pod": "train-0", "container": ""}),
+    ("pod train-0", {"namespace": "", "pod": "train-0", "container": ""}),
+    ("docker trainer", {"namespace": "", "pod": "", "container": "docker trainer"}),
+    (None, {"namespace": "", "pod": "", "container": ""}),
+])  # fmt: skip
+def test_a_pod_has_labels_of_its_own(container: str | None, labels: dict[str, str]) -> None:
+    snapshot = crowd(1)
+    (holding,) = snapshot.holdings
+    process = msgspec.structs.replace(holding.process, container=container)
+    snapshot = msgspec.structs.replace(snapshot, holdings=(msgspec.structs.replace(holding, process=process),))
+    found = by_name(metrics_of(snapshot, {}, per_process=True))
+    assert value(found["vramtui_process_memory_bytes"], pid="1", **labels) == MIB
 
 
 def _expressions() -> list[str]:

@@ -40,11 +40,16 @@ def write(path: Path, *ticks: tuple[Sample, Mapping[ProcessKey, Prediction]]) ->
     return read_recording(path)
 
 
-def test_every_bundled_presets_prediction_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_predictions_come_back_each_written_once(tmp_path: Path) -> None:
     every = {ProcessKey("h", "GPU-0", pid, 1.0): predicted(pid) for pid in range(len(PRESETS))}
     recording = write(tmp_path / "r.gz", (FIRST, every))
     assert recording.predictions_at(100.0) == every
     assert recording.every_prediction() == tuple(every.values())
+    path = tmp_path / "r"
+    every = {ONE: predicted()} | {ProcessKey("h", "GPU-0", pid, None): predicted() for pid in range(1, 500)}
+    assert write(path, (FIRST, every), (msgspec.structs.replace(SECOND, gpus=()), {})).predictions_at(100.0) == every
+    assert path.read_bytes().count(b'{"prediction":') == 1
+    assert path.read_bytes().count(b'{"processes":{"at"') == 1
 
 
 def test_a_process_has_the_prediction_that_it_had_then(tmp_path: Path) -> None:
@@ -55,14 +60,6 @@ def test_a_process_has_the_prediction_that_it_had_then(tmp_path: Path) -> None:
     assert found == [{}, *[first] * 3, {ONE: predicted(1)}, {}, {}]
     assert path.read_bytes().count(b'{"processes":{"at"') == 3
     assert path.read_bytes().count(b'{"prediction":') == 2
-
-
-def test_a_prediction_is_written_once_and_a_process_that_ended_needs_no_line(tmp_path: Path) -> None:
-    path = tmp_path / "r"
-    every = {ONE: predicted()} | {ProcessKey("h", "GPU-0", pid, None): predicted() for pid in range(1, 500)}
-    assert write(path, (FIRST, every), (msgspec.structs.replace(SECOND, gpus=()), {})).predictions_at(100.0) == every
-    assert path.read_bytes().count(b'{"prediction":') == 1
-    assert path.read_bytes().count(b'{"processes":{"at"') == 1
 
 
 def test_stepping_through_sizes_for_ever_stays_bounded(tmp_path: Path) -> None:
@@ -108,7 +105,7 @@ def sample(at: float, used: int) -> Sample:
     return Sample(taken_at=at, source="nvml", host=Host(name="h"), gpus=(gpu,))
 
 
-def test_peaks_seen_before_and_between_samples_are_written_once(tmp_path: Path) -> None:
+def test_peaks_come_back_as_they_were_and_are_written_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     history = History()
     history.add(sample(1.0, 900))
@@ -127,9 +124,6 @@ def test_peaks_seen_before_and_between_samples_are_written_once(tmp_path: Path) 
     assert (before[0], before[1].bytes, before[1].at) == (KEY, 900, 1.0)
     assert (between[0], between[1].bytes, between[1].at) == (KEY, 970, 5.5)
     assert path.read_bytes().count(b'"peak":') == 2
-
-
-def test_a_peak_comes_back_as_it_was(tmp_path: Path) -> None:
     peak = Peak(bytes=1 << 40, at=0.5, how="accounting", interval=0.1)
     with closing(RecordingWriter(tmp_path / "r.gz", RecordingHeader())) as writer:
         writer.write(RecordedTick(sample(1.0, 5), (), {}, {KEY: peak}))

@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from tests.examples import Clock
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import MIB, StubGpu, StubProcess, World
@@ -18,14 +19,6 @@ from vramtui.sources.host import host
 from vramtui.sources.nvml.source import NvmlSource
 
 OTHER = (1 << 22) - 2  # a pid that nobody has
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Stage:

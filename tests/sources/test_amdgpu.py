@@ -223,9 +223,7 @@ def test_a_processors_graphics_are_no_card_beside_one(machine: Machine) -> None:
         AmdgpuSource(machine.sys, machine.proc, stands_beside=True).read()
 
 
-def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_asks_no_nvidia_driver_about_amd(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SYS", machine.sys)
     monkeypatch.setattr(checks, "DEVICES", machine.proc)
     asked = checks.of_nvidia("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library"))

@@ -60,9 +60,7 @@ def replay(_: pytest.FixtureRequest) -> Make:
 
 
 @pytest.mark.parametrize("make", [nvml, nvidia_smi, amdgpu, both, demo, replay], ids=lambda make: make.__name__)
-def test_every_source_keeps_the_contract(
-    make: Callable[[pytest.FixtureRequest], Make], request: pytest.FixtureRequest
-) -> None:
+def test_every_source_is_checked(make: Callable[[pytest.FixtureRequest], Make], request: pytest.FixtureRequest) -> None:
     source = make(request)()
     first, second = source.read(), source.read()
     assert decode_sample(encode_sample(first)) == first

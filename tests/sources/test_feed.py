@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.sources.conftest import Clock
+from tests.examples import Clock
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import (
@@ -77,15 +77,12 @@ def test_a_file_that_grows_is_followed_from_its_end(tmp_path: Path) -> None:
     source.close()
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"hello\n", "the pipe, line 1: JSON is malformed"),
-        (b'{"vramtui_recording":9}\n', "line 1: made by a newer version of vramtui .format 9"),
-        (whole(sample(1.0)).replace(b"1.0", b"-7e9"), "line 2: taken_at is"),
-        (gzip.compress(whole(sample(1.0))), "the pipe is compressed"),
-    ],
-)
+@pytest.mark.parametrize(("content", "sentence"), [
+    (b"hello\n", "the pipe, line 1: JSON is malformed"),
+    (b'{"vramtui_recording":9}\n', "line 1: made by a newer version of vramtui .format 9"),
+    (whole(sample(1.0)).replace(b"1.0", b"-7e9"), "line 2: taken_at is"),
+    (gzip.compress(whole(sample(1.0))), "the pipe is compressed"),
+])  # fmt: skip
 def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
     source, writer = piped()
     os.write(writer, content)
@@ -94,7 +91,7 @@ def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
     os.close(writer)
 
 
-def test_a_damaged_line_hides_itself_and_is_told() -> None:
+def test_a_damaged_line_hides_itself_and_what_changed_waits_for_a_whole_sample() -> None:
     live = LiveRecording()
     lines = [encode_sample(sample(float(at))) for at in range(1, 100)]
     assert (live.take(b'{"vramtui_recording":1}'), live.take(lines[0])) == (None, sample(1.0))
@@ -105,9 +102,6 @@ def test_a_damaged_line_hides_itself_and_is_told() -> None:
     assert [live.take(b"{}") for _ in range(2)] == [None, None]
     with pytest.raises(UserError, match="missing required field"):  # damage in a row is no recording any more
         live.take(b"{}")
-
-
-def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
     live = LiveRecording()
     header, first, *changes = whole(*(sample(float(at), at) for at in range(1, 9))).splitlines()
     for line in (header, first, changes[0]):
@@ -118,8 +112,17 @@ def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
     assert after.taken_at == 9.0
 
 
-def test_what_goes_on_for_ever_fills_no_memory() -> None:
-    """Jobs that come and go, peaks of samples that never come, predictions, and what no version knows."""
+def test_peaks_between_samples_come_along_and_nothing_fills_memory() -> None:
+    live = LiveRecording()
+    source, writer = piped(live)
+    peak = Peak(bytes=90, at=9.5)
+    os.write(writer, whole() + RecordingEncoder().lines(RecordedTick(sample(10.0), peaks={KEY: peak})))
+    assert source.read().taken_at == 10.0
+    while not (found := list(live.peaks(10.0))):
+        time.sleep(0.01)
+    assert (found, list(live.peaks(11.0))) == ([(KEY, peak)], [])
+    os.close(writer)
+    # Jobs that come and go, peaks of samples that never come, predictions, and what no version knows.
     live = LiveRecording()
     live.take(encode_sample(sample(1.0)))
     process = {"host": "h", "gpu_uuid": "u", "pid": 1, "started_at": None, "peak": {"bytes": 1, "at": 1.0}}
@@ -136,42 +139,16 @@ def test_what_goes_on_for_ever_fills_no_memory() -> None:
     assert len(live.peaks(1e12)) <= MOST_WAITING
 
 
-def test_peaks_between_samples_come_along() -> None:
-    live = LiveRecording()
-    source, writer = piped(live)
-    peak = Peak(bytes=90, at=9.5)
-    os.write(writer, whole() + RecordingEncoder().lines(RecordedTick(sample(10.0), peaks={KEY: peak})))
-    assert source.read().taken_at == 10.0
-    while not (found := list(live.peaks(10.0))):
-        time.sleep(0.01)
-    assert (found, list(live.peaks(11.0))) == ([(KEY, peak)], [])
-    os.close(writer)
-
-
-def test_three_intervals_of_silence_are_death_by_our_own_clock() -> None:
-    """However right or wrong the times in the samples are."""
-    clock = Clock()
-    latest = LatestSample("far", clock)
-    latest.deliver(sample(9e9))
-    assert latest.next(6.0, 60.0).taken_at == 9e9
-    clock.now += 7
-    with pytest.raises(SourceFailed, match=r"far has sent nothing for 7 s\."):
-        latest.next(silence_limit(2.0), 60.0)
-    assert latest.age == 7
-    latest.deliver(sample(1.0))
-    assert latest.next(6.0, 60.0).taken_at == 1.0
-    latest = LatestSample("far", clock)  # the first sample may take longer
-    clock.now += 20
-    threading.Timer(0.05, latest.deliver, [sample(1.0)]).start()
-    assert latest.next(3.0, 60.0).taken_at == 1.0
-
-
-def test_lines_come_out_however_they_are_cut() -> None:
+def test_lines_come_out_however_they_are_cut_and_many_hosts_begin_at_once() -> None:
     text = b"one\n\ntwo\nthree"
     for size in range(1, len(text) + 1):
         lines = LineSplitter()
         found = [line for at in range(0, len(text), size) for line in lines.add(text[at : at + size])]
         assert found == [b"one", b"", b"two"]
+    # In a process that has read nothing yet: msgspec learns a type when it first reads one, in one thread only.
+    text = whole(sample(1.0), sample(2.0), sample(3.0, used=9))
+    ended = subprocess.run([sys.executable, "-c", HOSTS], input=text, capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, b"24 True\n"), ended.stderr
 
 
 HOSTS = """
@@ -189,14 +166,7 @@ print(len(found), all(one == found[0] for one in found))
 """
 
 
-def test_many_hosts_may_begin_at_once() -> None:
-    """In a process that has read nothing yet: msgspec learns a type when it first reads one, in one thread only."""
-    text = whole(sample(1.0), sample(2.0), sample(3.0, used=9))
-    ended = subprocess.run([sys.executable, "-c", HOSTS], input=text, capture_output=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stdout) == (0, b"24 True\n"), ended.stderr
-
-
-def test_a_recording_plays_at_its_own_pace_and_stays_on_its_last_sample() -> None:
+def test_a_recording_plays_at_its_own_pace_and_silence_is_death_by_our_own_clock() -> None:
     clock, samples = Clock(), tuple(map(sample, (100.0, 101.0, 102.5)))
     replay, fast = ReplaySource(samples, clock=clock), ReplaySource(samples, speed=10, clock=clock)
     seen, begin = [], clock.now
@@ -210,3 +180,18 @@ def test_a_recording_plays_at_its_own_pace_and_stays_on_its_last_sample() -> Non
     assert fast.read().taken_at == 102.5
     with pytest.raises(SourceFailed, match="holds no samples"):
         ReplaySource(())
+    # However right or wrong the times in the samples are.
+    clock = Clock()
+    latest = LatestSample("far", clock)
+    latest.deliver(sample(9e9))
+    assert latest.next(6.0, 60.0).taken_at == 9e9
+    clock.now += 7
+    with pytest.raises(SourceFailed, match=r"far has sent nothing for 7 s\."):
+        latest.next(silence_limit(2.0), 60.0)
+    assert latest.age == 7
+    latest.deliver(sample(1.0))
+    assert latest.next(6.0, 60.0).taken_at == 1.0
+    latest = LatestSample("far", clock)  # the first sample may take longer
+    clock.now += 20
+    threading.Timer(0.05, latest.deliver, [sample(1.0)]).start()
+    assert latest.next(3.0, 60.0).taken_at == 1.0

@@ -41,12 +41,13 @@ def adds_up(sample: Sample) -> bool:
     return True
 
 
-def test_reads_everything_a_card_tells(stage: Stage) -> None:
+def test_reads_everything_a_card_and_its_host_tell(stage: Stage) -> None:
     card = stage.world.gpus[1]
     card.name, card.uuid, card.bus = "NVIDIA H200 NVL", "GPU-abc", "00000000:1A:00.0"
     card.utilization, card.memory_utilization, card.fan, card.ecc = 97, 41, 30, 2
     card.throttle = 0x4 | 0x40 | 0x1
-    gpu = stage.tick().gpus[1]
+    sample = stage.tick()
+    gpu, host = sample.gpus[1], sample.host
     assert (gpu.index, gpu.name, gpu.uuid, gpu.pci_bus_id) == (1, "NVIDIA H200 NVL", "GPU-abc", "00000000:1A:00.0")
     assert (gpu.utilization, gpu.memory_utilization, gpu.fan_percent, gpu.ecc_errors) == (97, 41, 30, 2)
     assert (gpu.power_watts, gpu.power_limit_watts, gpu.temperature_celsius) == (76.0, 700.0, 30)
@@ -57,10 +58,6 @@ def test_reads_everything_a_card_tells(stage: Stage) -> None:
     assert (gpu.state, gpu.absent) == ("ok", dict.fromkeys(rates, Absence.FIRST_LOOK))
     memory = gpu.memory
     assert (memory.total, memory.used, memory.reserved) == (card.total, card.used, card.reserved)
-
-
-def test_reads_the_host(stage: Stage) -> None:
-    host = stage.tick().host
     assert (host.driver_version, host.cuda_version, host.name) == ("580.95.05", "13.0", os.uname().nodename)
     assert host.memory_total
     assert host.memory_available
@@ -92,7 +89,7 @@ def test_a_total_that_is_the_hosts_is_memory_shared_with_it(stage: Stage) -> Non
     assert 0 < (memory.free or 0) < HOST_TOTAL
 
 
-def test_the_rows_of_processes(stage: Stage) -> None:
+def test_the_rows_of_processes_and_of_a_growing_list(stage: Stage) -> None:
     """Lists that overlap are one row with the larger value; a process on two cards is a row on each."""
     me = os.getpid()
     stage.hold(0, StubProcess(me, 300 * MIB, "C"), StubProcess(me, 310 * MIB, "G"), StubProcess(OTHER, 20 * MIB, "G"))
@@ -113,9 +110,6 @@ def test_the_rows_of_processes(stage: Stage) -> None:
     assert first[me].command == third[me].command
     assert adds_up(sample)
     assert sample.gpus[0].unattributed == 4 * MIB
-
-
-def test_many_processes_and_a_growing_list(stage: Stage) -> None:
     for count in (1, 100, 1000, 3, 0):
         stage.hold(1, *(StubProcess(2_000_000 + i, MIB) for i in range(count)))
         assert len(stage.tick().gpus[1].processes) == count
@@ -255,9 +249,7 @@ ONE, TWO = OTHER, OTHER - 1
 
 
 @pytest.mark.parametrize(("accounting", "peak", "how"), [(1, 900 * MIB, "accounting"), (0, None, "sampled")])
-def test_a_peak_between_two_looks_is_the_drivers_where_it_counts(
-    stage: Stage, accounting: int, peak: int | None, how: str
-) -> None:
+def test_a_peak_between_two_looks_is_the_drivers(stage: Stage, accounting: int, peak: int | None, how: str) -> None:
     stage.hold(0, StubProcess(ONE, 100 * MIB))
     stage.world.gpus[0].accounting, stage.world.gpus[0].accounted = accounting, {ONE: 900 * MIB}
     before = stage.calls("nvmlDeviceGetAccountingStats")
@@ -399,13 +391,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
     return made
 
 
-def test_the_latest_sample_of_each_and_only_new_ones(driver: _Driver) -> None:
-    driver.told = [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
-    busy, caller = BusyProcesses(), Caller("GPU 0")
-    assert (busy.read(caller, None), busy.read(caller, None)) == ({7: 60, 8: 5}, {})
-    assert driver.asked == [0, 0, 200, 200]
-
-
 @pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
 def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> None:
     busy, caller = BusyProcesses(), Caller("GPU 0")
@@ -414,14 +399,15 @@ def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> 
     assert (busy.read(caller, None), caller.problems) == ({}, [])
 
 
-def test_a_device_that_does_not_know_is_asked_once(driver: _Driver) -> None:
-    driver.code = pynvml.NVML_ERROR_NOT_SUPPORTED
+def test_the_latest_sample_of_each_once_and_no_impossible_count(driver: _Driver) -> None:
+    driver.told = [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
     busy, caller = BusyProcesses(), Caller("GPU 0")
-    assert ([busy.read(caller, None), busy.read(caller, None)], len(driver.asked)) == ([None, None], 1)
-
-
-def test_more_samples_than_processes_can_be_are_not_read(driver: _Driver) -> None:
+    assert (busy.read(caller, None), busy.read(caller, None)) == ({7: 60, 8: 5}, {})
+    assert driver.asked == [0, 0, 200, 200]
+    driver.asked.clear()
     driver.told = [(7, 100, 40)] * (MOST_PROCESSES + 1)
-    caller = Caller("GPU 0")
     assert BusyProcesses().read(caller, None) is None
     assert (len(driver.asked), [problem.where for problem in caller.problems]) == (1, ["GPU 0"])
+    driver.code, busy = pynvml.NVML_ERROR_NOT_SUPPORTED, BusyProcesses()
+    driver.asked.clear()
+    assert ([busy.read(caller, None), busy.read(caller, None)], len(driver.asked)) == ([None, None], 1)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.sources.conftest import OTHER, Clock, Stage
+from tests.examples import Clock
+from tests.sources.conftest import OTHER, Stage
 from tests.stub import world
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import FastSource, process_key
@@ -36,6 +37,9 @@ def test_one_device_is_asked_for_its_processes_and_for_nothing_else(busy: Stage)
     assert [busy.calls(call) for call in calls] == before
     assert busy.calls("nvmlDeviceGetComputeRunningProcesses_v3") - lists <= 4
     assert (busy.calls("nvmlDeviceGetHandleByUUID") - handles, busy.source.look("GPU-no-such")) == (1, {})
+    assert isinstance(busy.source, FastSource)
+    assert not isinstance(DemoSource(), FastSource)
+    assert not isinstance(NvidiaSmiSource(), FastSource)
 
 
 def test_the_larger_of_both_lists(busy: Stage) -> None:
@@ -54,17 +58,13 @@ def test_an_instance_has_its_own(stage: Stage) -> None:
     assert stage.source.look("MIG-a") == {ME: 300 * world.MIB}
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        lambda gpu: gpu.lose(),
-        lambda gpu: gpu.fail(world.UNINITIALIZED, world.EVERY_CALL),
-        lambda gpu: gpu.fail(world.NO_PERMISSION, *world.PROCESS_CALLS),
-        lambda gpu: setattr(gpu, "records", 0),
-        lambda gpu: setattr(gpu.processes[0], "used", gpu.total + world.MIB),
-    ],
-    ids=["lost", "driver reloaded", "denied", "scrambled", "a size beyond the card's"],
-)
+@pytest.mark.parametrize("fault", [
+    lambda gpu: gpu.lose(),
+    lambda gpu: gpu.fail(world.UNINITIALIZED, world.EVERY_CALL),
+    lambda gpu: gpu.fail(world.NO_PERMISSION, *world.PROCESS_CALLS),
+    lambda gpu: setattr(gpu, "records", 0),
+    lambda gpu: setattr(gpu.processes[0], "used", gpu.total + world.MIB),
+], ids=["lost", "driver reloaded", "denied", "scrambled", "a size beyond the card's"])  # fmt: skip
 def test_a_fault_says_nothing_until_it_is_over(busy: Stage, fault: Callable[[object], None]) -> None:
     uuid = uuid_of(busy)
     assert busy.source.look(uuid)
@@ -76,12 +76,6 @@ def test_a_fault_says_nothing_until_it_is_over(busy: Stage, fault: Callable[[obj
     busy.world.gpus[1].processes[0].used = 500 * world.MIB
     busy.world.write(busy.path)
     assert busy.source.look(uuid) == {ME: 500 * world.MIB}
-
-
-def test_which_sources_can(busy: Stage) -> None:
-    assert isinstance(busy.source, FastSource)
-    assert not isinstance(DemoSource(), FastSource)
-    assert not isinstance(NvidiaSmiSource(), FastSource)
 
 
 def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:

@@ -22,11 +22,6 @@ IDENTITY = {"compute_capability", "name", "pci_bus_id", "uuid"}
 NEED_TWO_LOOKS = {"nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received"}  # not known at the first look
 
 
-def without_values(gpu: Gpu, absence: Absence) -> bool:
-    everything = ("memory", "processes", "utilization", "power_watts", "temperature_celsius")
-    return gpu.memory == Memory() and all(gpu.absent[field] is absence for field in everything)
-
-
 def broken(row: dict[str, Any]) -> world.StubGpu:
     """Card 1 as the others have it, with the fault of a row of the table."""
     gpu = world.StubGpu(
@@ -179,7 +174,9 @@ def test_a_call_that_hangs_holds_up_no_other_card(busy: Stage, call: str) -> Non
         assert (gpu.state, gpu.uuid, gpu.name) == ("failed", known.uuid, known.name)
         assert "no answer for" in gpu.reason
         assert call.removesuffix("_v2") in gpu.reason
-        assert without_values(gpu, Absence.NO_ANSWER)
+        assert gpu.memory == Memory()
+        for field in ("memory", "processes", "utilization", "power_watts", "temperature_celsius"):
+            assert gpu.absent[field] is Absence.NO_ANSWER
     busy.world.gpus[1].hangs.clear()
     while (gpu := busy.tick().gpus[1]).state != "ok":  # the stuck thread comes back in its own time
         pass
@@ -269,27 +266,6 @@ def test_driver_upgraded_while_running(busy: Stage) -> None:
     assert [gpu.state for gpu in busy.tick().gpus] == ["ok"] * 3
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "hint"),
-    [
-        (world.DRIVER_NOT_LOADED, "driver is not loaded", "modprobe"),
-        (world.MISMATCH, "the driver was upgraded", "Reboot, or reload"),
-        (world.NO_PERMISSION, "no permission", "/dev/nvidia"),
-        (world.UNKNOWN, "unknown error", ""),
-        (77, "error 77", ""),
-    ],
-)
-def test_no_talking_to_the_driver(stage: Stage, code: int, words: str, hint: str) -> None:
-    stage.world.init = code
-    with pytest.raises(SourceFailed) as caught:
-        stage.tick()
-    assert caught.value.message.startswith("nvmlInit: ")
-    assert words in caught.value.message
-    assert hint in caught.value.hint
-    stage.world.init = 0
-    assert len(stage.tick().gpus) == 3  # once the driver is there, so are the cards
-
-
 def test_the_count_fails(stage: Stage) -> None:
     stage.world.faults["nvmlDeviceGetCount_v2"] = world.INVALID_ARGUMENT
     with pytest.raises(SourceFailed, match="nvmlDeviceGetCount"):
@@ -340,18 +316,13 @@ source.close()
 """
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "printed"),
-    [
-        ("nvmlInitWithFlags", HANG, "hung"),
-        ("nvmlDeviceGetCount_v2", HANG, "hung"),
-        ("nvmlSystemGetDriverVersion", HANG, "hung"),
-        ("nvmlInitWithFlags", "from vramtui.sources.pick import pick_source; print(pick_source().name)", "nvml"),
-    ],
-)
-def test_a_driver_that_hangs_does_not_keep_the_program_from_picking_or_ending(
-    stage: Stage, call: str, code: str, printed: str
-) -> None:
+@pytest.mark.parametrize(("call", "code", "printed"), [
+    ("nvmlInitWithFlags", HANG, "hung"),
+    ("nvmlDeviceGetCount_v2", HANG, "hung"),
+    ("nvmlSystemGetDriverVersion", HANG, "hung"),
+    ("nvmlInitWithFlags", "from vramtui.sources.pick import pick_source; print(pick_source().name)", "nvml"),
+])  # fmt: skip
+def test_a_hung_driver_lets_the_program_pick_and_end(stage: Stage, call: str, code: str, printed: str) -> None:
     stage.world.hangs[call] = world.FOR_EVER
     stage.world.write(stage.path)
     done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.sources.conftest import Clock
+from tests.examples import Clock
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem, Source
 from vramtui.sources.demo import DemoSource
@@ -38,20 +38,14 @@ def pick(monkeypatch: pytest.MonkeyPatch, modules: list[Module], programs: tuple
     return pick_source(tuple(ways))
 
 
-def test_the_first_that_answers_is_taken_and_no_later_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_that_answers_is_taken_and_later_ones_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Module(), Module()
     assert (pick(monkeypatch, [first, second]).name, first.told, second.told) == ("demo", [None], [])
-
-
-def test_another_vendors_cards_stand_beside_the_first_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for other, name in ((Module(), "demo+demo"), (Module(SourceFailed("")), "demo")):
         monkeypatch.setitem(sys.modules, "vramtui.sources.other", other)
         monkeypatch.setitem(sys.modules, "vramtui.sources.way_0", Module())
         ways = (SourceCandidate("Way 0", "way_0"), SourceCandidate("Other", "other", stands_beside=True))
         assert pick_source(ways).name == name
-
-
-def test_a_later_one_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = [Module(SourceFailed("A is out.", "Mend A.")), Module(SourceFailed("B is out.")), Module()]
     pick(monkeypatch, modules)
     assert modules[1].told == [Problem(where="Way 0", message="A is out. Way 1 is used instead.", hint="Mend A.")]
@@ -98,7 +92,7 @@ def give(text: str) -> Callable[[], str]:
     return lambda: text
 
 
-def test_all_jobs_in_their_order() -> None:
+def test_one_that_hangs_is_left_and_its_threads_are_few_and_end() -> None:
     worker: DeadlineWorker[str] = DeadlineWorker(20)
     order: list[int] = []
 
@@ -108,6 +102,20 @@ def test_all_jobs_in_their_order() -> None:
 
     assert worker.run({key: partial(note, key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
     assert (order, worker.run({})) == ([3, 1, 2], {})
+    worker.close()
+    before = set(threading.enumerate())
+    worker = DeadlineWorker(20)
+    for _ in range(50):
+        worker.run({key: give("x") for key in range(8)})
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    worker.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    worker = DeadlineWorker(20)
+    with pytest.raises(ZeroDivisionError):
+        worker.run({0: lambda: str(1 // 0)})
+    assert worker.run({0: give("1")}) == {0: "1"}
     worker.close()
 
 
@@ -130,27 +138,7 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
     assert worker.run({1: give("back")}) == {1: "back"}
 
 
-def test_its_threads_are_few_and_end() -> None:
-    before = set(threading.enumerate())
-    worker: DeadlineWorker[str] = DeadlineWorker(20)
-    for _ in range(50):
-        worker.run({key: give("x") for key in range(8)})
-    (thread,) = set(threading.enumerate()) - before
-    assert thread.daemon
-    worker.close()
-    thread.join(20)
-    assert not thread.is_alive()
-
-
-def test_a_job_that_raises_is_our_own_mistake_and_is_seen() -> None:
-    worker: DeadlineWorker[int] = DeadlineWorker(20)
-    with pytest.raises(ZeroDivisionError):
-        worker.run({0: lambda: 1 // 0})
-    assert worker.run({0: lambda: 1}) == {0: 1}
-    worker.close()
-
-
-def test_every_byte_of_every_gpu_is_accounted_for_at_every_moment() -> None:
+def test_every_byte_is_accounted_for_and_the_same_moment_looks_the_same() -> None:
     clock = Clock()
     demo = DemoSource(clock=clock)
     for _ in range(300):
@@ -163,9 +151,6 @@ def test_every_byte_of_every_gpu_is_accounted_for_at_every_moment() -> None:
             assert memory.used + memory.free + memory.reserved == memory.total
             assert gpu.unattributed is not None
             assert gpu.unattributed > 0
-
-
-def test_the_same_moment_looks_the_same_and_another_seed_does_not() -> None:
     first, second = DemoSource(clock=Clock()), DemoSource(clock=Clock())
     assert first.read() == second.read()
     assert first.read().gpus != DemoSource(clock=Clock(), seed=1).read().gpus

@@ -42,12 +42,18 @@ def proc(tmp_path: Path) -> Proc:
     return made
 
 
-def test_a_tree_ends_below_the_shell_that_somebody_types_in(proc: Proc) -> None:
+def test_a_tree_ends_below_a_shell_and_what_cannot_be_read_is_not_known(proc: Proc) -> None:
     proc.add(70, 60, "bash", "bash run all.sh", session=60, terminal=34817)  # a script: no session of its own
     proc.add(80, 70, "torch) run", "torchrun train.py", session=60, terminal=34817)  # any name that a process takes
     proc.add(90, 80, "python", "python train.py", session=90)  # torchrun gives each worker a session
     assert proc.above(90) == {"pids": [80, 70], "command": "bash run all.sh"}
     assert proc.above(70) == {"pids": [], "command": ""}
+    assert proc.above(4711) is None
+    proc.add(81, 4711, "python", "python train.py")  # its parent went meanwhile
+    assert proc.above(81) == {"pids": [], "command": ""}
+    proc.add(91, 92, "x", "x")
+    proc.add(92, 91, "y", "y")  # as no system has it
+    assert proc.above(91) == {"pids": [92, 91], "command": "x"}
 
 
 @pytest.mark.parametrize("starter", ["slurmstepd", "containerd-shim", "sshd-session", "jupyter-lab", "systemd"])
@@ -80,15 +86,6 @@ def test_a_servers_runner_is_called_by_the_program_that_started_it(proc: Proc) -
         label = program_of(pid, "runner", b"", parent)
         assert label == (f"app:{parent}" if parent else None)
     assert program_of(92, "python train.py", b"", "bash") is None
-
-
-def test_what_cannot_be_read_is_not_known(proc: Proc) -> None:
-    assert proc.above(4711) is None
-    proc.add(80, 4711, "python", "python train.py")  # its parent went meanwhile
-    assert proc.above(80) == {"pids": [], "command": ""}
-    proc.add(91, 92, "x", "x")
-    proc.add(92, 91, "y", "y")  # as no system has it
-    assert proc.above(91) == {"pids": [92, 91], "command": "x"}
 
 
 def test_a_true_child_by_both_readers() -> None:
@@ -203,9 +200,7 @@ OTHERWISE = ("", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100
     ("texts", "names"),
     [(NAMED, ("trainer", "eval")), *(((text, text), ("9b1c0f2e4d7a", "9b1c0f2e4d7a")) for text in OTHERWISE)],
 )
-def test_the_name_that_a_person_gave_stands_in_the_engines_files(
-    engines: Path, texts: tuple[str, str], names: tuple[str, str]
-) -> None:
+def test_the_name_given_is_in_the_engines_files(engines: Path, texts: tuple[str, str], names: tuple[str, str]) -> None:
     """What an engine writes otherwise leaves the id."""
     docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "overlay-containers"
     for folder, file, text in ((docker, "config.v2.json", texts[0]), (podman, "containers.json", texts[1])):

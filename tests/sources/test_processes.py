@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import Clock
 from tests.installed.sleepers import sleepers
-from tests.sources.conftest import Clock, Stage
+from tests.sources.conftest import Stage
 from tests.stub.world import MIB, StubProcess
 from vramtui.agent import processes as agent_processes
 from vramtui.agent import stream
@@ -72,9 +73,7 @@ def test_who_what_and_since_when(stage: Stage) -> None:
         assert row.cpu_percent is not None
 
 
-def test_a_containers_name_is_asked_for_until_it_is_known(
-    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_containers_name_is_found(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its engine may write it later; a look at the files in each sample would cost more than all else."""
     told, asked = ["docker 9b1c0f2e4d7a"], [0]
 
@@ -96,9 +95,7 @@ def test_a_containers_name_is_asked_for_until_it_is_known(
             assert (look(table, child.pid).container, asked[0]) == (name, count)
 
 
-def test_cpu_is_that_of_the_time_between_two_looks(
-    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cpu_is_that_between_two_looks(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = 5.0
     monkeypatch.setattr(processes, "read_stat", lambda _: ("busy", b"R", seconds, 100, 2))
     assert look(table, NOBODY).cpu_percent is None
@@ -197,17 +194,22 @@ def test_an_engines_title_stands_for_the_command_that_started_it(table: ProcessR
         assert table.row(pid, "gpu", "C", 1, None).command == " ".join(psutil.Process().cmdline())[:LONGEST_COMMAND]
 
 
-def test_names_with_brackets_and_spaces() -> None:
+def test_names_with_brackets_and_the_machines_work_are_those_of_psutil() -> None:
     with program(sys.executable, "-c", "open('/proc/self/comm','w').write('a) S (b c');" + READY) as child:
         status = read_stat(child.pid)
         assert status is not None
         assert (status[0], status[1] in b"RS") == ("a) S (b c", True)
         assert status[3] > 0
+    told = host.processor_time()
+    times = psutil.cpu_times()._asdict()
+    everything = sum(times.values()) - times["guest"] - times["guest_nice"]
+    assert told is not None
+    assert told[1] / processes.CLOCK_TICKS == pytest.approx(everything, abs=2)
+    assert told[0] / processes.CLOCK_TICKS == pytest.approx(everything - times["idle"] - times["iowait"], abs=2)
+    assert processes.boot_time.__wrapped__() == psutil.boot_time()
 
 
-def test_thousands_of_processes_have_their_turn(
-    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thousands_have_their_turn(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def stat(pid: int) -> tuple[str, bytes, float, int, int]:
@@ -253,9 +255,7 @@ def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (look(table, os.getpid()).state, look(table, NOBODY).state) == ("running", "unseen")
 
 
-def test_unchanged_rows_are_the_same_object(
-    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_rows_are_one_object(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     fixed: Callable[[int], tuple[str, bytes, float, int, int]] = lambda _: ("still", b"S", 1.0, 100, 2)  # noqa: E731 - a stand-in
     monkeypatch.setattr(processes, "read_stat", fixed)
     look(table, NOBODY)
@@ -312,26 +312,13 @@ def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     assert look(ProcessReader(), os.getpid()).used_memory == MIB
 
 
-def test_the_machines_work_is_what_psutil_counts() -> None:
-    told = host.processor_time()
-    times = psutil.cpu_times()._asdict()
-    everything = sum(times.values()) - times["guest"] - times["guest_nice"]
-    assert told is not None
-    assert told[1] / processes.CLOCK_TICKS == pytest.approx(everything, abs=2)
-    assert told[0] / processes.CLOCK_TICKS == pytest.approx(everything - times["idle"] - times["iowait"], abs=2)
-    assert processes.boot_time.__wrapped__() == psutil.boot_time()
-
-
-@pytest.mark.parametrize(
-    ("limits", "known"),
-    [
-        ({"FIRST_WORK": -1, "INTRODUCE_AT_ONCE": 1}, [None, "large", None]),  # no time for a second
-        (
-            {"FIRST_WORK": 60, "INTRODUCE_WORK": 60, "INTRODUCE_WAIT": 60, "FIRST_AT_ONCE": 2},  # seconds
-            [None, "large", "middle"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("limits", "known"), [
+    ({"FIRST_WORK": -1, "INTRODUCE_AT_ONCE": 1}, [None, "large", None]),  # no time for a second
+    (
+        {"FIRST_WORK": 60, "INTRODUCE_WORK": 60, "INTRODUCE_WAIT": 60, "FIRST_AT_ONCE": 2},  # seconds
+        [None, "large", "middle"],
+    ),
+])  # fmt: skip
 def test_the_first_look_for_a_screen_names_those_first_that_hold_most(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], known: list[str | None]
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import Clock
 from vramtui.cli.common.open_source import open_hosts, say_waiting
 from vramtui.cli.common.option_groups import HostOptions
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -55,7 +56,7 @@ def gpus(*found: PrometheusSeries) -> Any:
 CARD = (series("FB_USED", 30000), series("FB_FREE", 50000), series("FB_RESERVED", 600), series("GPU_UTIL", 93))
 
 
-def test_a_card_in_mebibytes_with_what_is_not_known() -> None:
+def test_a_card_in_mebibytes_and_its_past() -> None:
     (gpu,) = gpus(*CARD, series("POWER_USAGE", "300.5"), series("SM_CLOCK", "NaN"))
     memory = gpu.memory
     assert (memory.used, memory.free, memory.reserved, memory.total) == tuple(
@@ -70,6 +71,19 @@ def test_a_card_in_mebibytes_with_what_is_not_known() -> None:
     small, whole = gpus(*CARD, series("FB_USED", 500, **instance), series("FB_FREE", 9000, **instance))[::-1]
     assert (small.mig_parent, small.mig_profile, small.uuid) == ("GPU-1", "1g.10gb", "GPU-1/3")
     assert whole.mig_parent is None
+    ranges = [
+        PrometheusSeries(metric=one.metric, values=((NOW, "10"), (NOW + 15, "20")))
+        for one in (CARD[0], CARD[1], CARD[2], CARD[3])
+    ]
+    samples = past_samples(ranges)["node7"]
+    assert [(sample.taken_at, sample.gpus[0].memory.used) for sample in samples] == [
+        (NOW, 10 * MIB),
+        (NOW + 15, 20 * MIB),
+    ]
+    pods = [PrometheusSeries(metric={**one.metric, "pod": pod}, value=one.value) for one in CARD for pod in ("a", "b")]
+    (gpu,) = gpus(*pods)
+    assert [(process.name, process.used_memory) for process in gpu.processes] == [("a", None), ("b", None)]
+    assert gpu.memory.used == 30000 * MIB
 
 
 @pytest.mark.parametrize("prefix", ["", "exported_"])
@@ -84,25 +98,6 @@ def test_the_pod_that_has_a_card_stands_for_its_processes(prefix: str) -> None:
     assert process.pid < 0
     assert again == one
     assert "processes" not in one[0].absent
-
-
-def test_pods_that_share_a_card_are_not_said_to_hold_all_of_it() -> None:
-    pods = [PrometheusSeries(metric={**one.metric, "pod": pod}, value=one.value) for one in CARD for pod in ("a", "b")]
-    (gpu,) = gpus(*pods)
-    assert [(process.name, process.used_memory) for process in gpu.processes] == [("a", None), ("b", None)]
-    assert gpu.memory.used == 30000 * MIB
-
-
-def test_the_past_is_a_sample_for_each_moment() -> None:
-    ranges = [
-        PrometheusSeries(metric=one.metric, values=((NOW, "10"), (NOW + 15, "20")))
-        for one in (CARD[0], CARD[1], CARD[2], CARD[3])
-    ]
-    samples = past_samples(ranges)["node7"]
-    assert [(sample.taken_at, sample.gpus[0].memory.used) for sample in samples] == [
-        (NOW, 10 * MIB),
-        (NOW + 15, 20 * MIB),
-    ]
 
 
 # --- a server ----------------------------------------------------------------------------------------------------
@@ -152,15 +147,8 @@ def stub() -> Iterator[Stub]:
         server.shutdown()
 
 
-class Clock:
-    now = NOW + 5
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_hosts_their_past_and_one_that_is_not_scraped_any_more(stub: Stub) -> None:
-    clock = Clock()
+    clock = Clock(NOW + 5)
     fleet = PrometheusFleet(PrometheusClient(stub.url), 0.05, clock)
     assert fleet.begin() == ("node7", "node8")
     source = PrometheusSource(fleet, "node7")
@@ -255,9 +243,7 @@ def test_what_is_no_address_or_does_not_go_together(url: str) -> None:
     assert open_hosts(HostOptions(), 1.0, other=True) == {}
 
 
-def test_a_server_that_is_waited_for_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slow_server_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Before there is a screen nothing else tells that the program lives."""
     answered = threading.Event()
 

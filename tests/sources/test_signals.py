@@ -86,9 +86,7 @@ def seen_start(pid: int) -> float:
 
 @pytest.mark.parametrize("pidfds", [True, False])
 @pytest.mark.parametrize("name", SIGNALS)
-def test_the_process_gets_the_signal(
-    child: Child, name: SignalName, pidfds: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gets_the_signal(child: Child, name: SignalName, pidfds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what was taken hold of: were its pid given to another process after the look, that one would not be hit."""
     sender, started = Signals(), seen_start(child.pid)
     assert sender.is_there(child.pid, started)
@@ -240,9 +238,7 @@ def test_a_pid_that_is_given_again_is_not_hit() -> None:
     }
 
 
-def test_what_the_system_refuses_is_told_with_the_owner_or_in_its_own_words(
-    child: Child, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_system_refuses_is_told(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     started = seen_start(child.pid)
     for error, expected in (
         (PermissionError(1, "Operation not permitted"), ("refused", psutil.Process(child.pid).username(), "")),

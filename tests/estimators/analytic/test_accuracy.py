@@ -66,13 +66,10 @@ def test_nine_in_ten_lie_in_the_range_of_the_other_families(method: str) -> None
     assert sum(held.values()) >= 0.9 * sum(len(of_kind(public, kind, method)) for kind in held)
 
 
-def test_ranges_reach_from_least_to_most() -> None:
+def test_ranges_reach_from_least_to_most_and_an_estimate_states_its_kinds() -> None:
     few, many = spread_of([-0.02, 0.2], 2), spread_of([-0.02, 0.2], 8)
     assert (few.below, few.above, many.below, many.above) == (0.13, 0.31, 0.08, 0.26)
     assert (spread_of([], 0).below, spread_of([0.0], 20).above) == (0.05, 0.01)
-
-
-def test_an_estimate_states_the_error_of_its_kind_both_ways() -> None:
     device = card("H200")
     share, simulated = SPREADS["decoder train"]
     assert simulated is not None
@@ -106,26 +103,24 @@ def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
 FSDP = Parallel(data=2, strategy="fsdp", zero_stage=3)
 
 
-@for_each(
-    [
-        (JOB.with_run(compile=True), "compiled"),
-        (msgspec.structs.replace(JOB, parallel=FSDP), "multi-gpu"),
-        (msgspec.structs.replace(JOB, parallel=Parallel(data=2, strategy="ddp")), "ddp"),
-        (Workload(model=MODEL, run=TrainRun(sequence_length=512, compile=True), parallel=FSDP), None),
-        (msgspec.structs.replace(JOB, parallel=Parallel(data=2, strategy="zero", zero_stage=2)), None),
-        (msgspec.structs.replace(JOB, parallel=Parallel(data=2, tensor=2)), None),
-        (msgspec.structs.replace(JOB, parallel=Parallel(pipeline=2)), None),
-        (Workload(model=MODEL, run=ServeRun()), None),
-        (Workload(model=SequentialModel(input_shape=(8,), layers=(Linear(out_features=4),)), run=InferRun()), None),
-        (
-            Workload(
-                model=DiffusionTransformerModel(design="wan", num_layers=1, num_attention_heads=1, ffn_dim=512),
-                run=InferRun(),
-            ),
-            None,
+@for_each([
+    (JOB.with_run(compile=True), "compiled"),
+    (msgspec.structs.replace(JOB, parallel=FSDP), "multi-gpu"),
+    (msgspec.structs.replace(JOB, parallel=Parallel(data=2, strategy="ddp")), "ddp"),
+    (Workload(model=MODEL, run=TrainRun(sequence_length=512, compile=True), parallel=FSDP), None),
+    (msgspec.structs.replace(JOB, parallel=Parallel(data=2, strategy="zero", zero_stage=2)), None),
+    (msgspec.structs.replace(JOB, parallel=Parallel(data=2, tensor=2)), None),
+    (msgspec.structs.replace(JOB, parallel=Parallel(pipeline=2)), None),
+    (Workload(model=MODEL, run=ServeRun()), None),
+    (Workload(model=SequentialModel(input_shape=(8,), layers=(Linear(out_features=4),)), run=InferRun()), None),
+    (
+        Workload(
+            model=DiffusionTransformerModel(design="wan", num_layers=1, num_attention_heads=1, ffn_dim=512),
+            run=InferRun(),
         ),
-    ]
-)
+        None,
+    ),
+])  # fmt: skip
 def test_what_was_never_run_states_no_error(job: Workload, kind: str | None) -> None:
     assert kind_of(job) == kind
     if isinstance(job.run, TrainRun) and not job.run.compile:
@@ -149,13 +144,11 @@ DISTILBERT = {"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}
 SHORT = {"batch_size": 16, "sequence_length": 128}
 
 
-@for_each(
-    [
-        ("bert", "BertForQuestionAnswering", BERT, "A100-80GB", 4_302_564_352, 0.002),
-        ("distilbert", "DistilBertForSequenceClassification", DISTILBERT, "H200", 1_556_387_328, 0.002),
-        ("electra", "ElectraForSequenceClassification", BERT | {"embedding_size": 768}, "H200", 2_709_776_896, 0.01),
-    ]
-)
+@for_each([
+    ("bert", "BertForQuestionAnswering", BERT, "A100-80GB", 4_302_564_352, 0.002),
+    ("distilbert", "DistilBertForSequenceClassification", DISTILBERT, "H200", 1_556_387_328, 0.002),
+    ("electra", "ElectraForSequenceClassification", BERT | {"embedding_size": 768}, "H200", 2_709_776_896, 0.01),
+])  # fmt: skip
 def test_an_encoder_that_answers_or_classifies_is_an_encoder(
     kind: str, architecture: str, sizes: dict[str, int], gpu: str, allocated: int, off: float
 ) -> None:

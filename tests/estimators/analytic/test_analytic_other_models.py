@@ -121,12 +121,9 @@ def test_adapters_leave_no_gradients_of_the_base(name: str) -> None:
     assert f"{parameter_count(model(name)):,} frozen parameters x 2 B" in weights.formula
 
 
-def test_targets_as_long_as_the_source_unless_said() -> None:
+def test_targets_are_as_long_as_the_source_and_the_loss_of_a_diffusion_model_stays_whole() -> None:
     assert training("t5", target_length=None) == training("t5", target_length=256)
     assert training("t5", target_length=64) < training("t5", target_length=128)
-
-
-def test_the_loss_of_a_diffusion_model_stays_whole() -> None:
     noise = 4 * 16 * 4 * model("sd").sample_size ** 2
     assert f"{noise:,} B that the last mse_loss keeps" in part_of(estimated("sd-fp32"), "inputs").formula
 

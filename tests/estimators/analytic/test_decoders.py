@@ -20,7 +20,7 @@ def estimated(workload: Workload, model: dict[str, Any] | None = None, **run: ob
     return ANALYTIC.estimate(changed, card("H200"))
 
 
-def test_dora_costs_what_it_keeps_and_no_merged_weight() -> None:
+def test_dora_keeps_no_merged_weight_and_only_sliding_layers_get_a_mask() -> None:
     """Beside LoRA it keeps, for each of 16 targets, the base's answer in bf16 and the adapter's in fp32; the weights
     with their adapters multiplied out have gone by the end of the forward pass.
     """
@@ -31,10 +31,7 @@ def test_dora_costs_what_it_keeps_and_no_merged_weight() -> None:
     )
     assert dora - lora == pytest.approx(layers * tokens * (queries + values) * (2 + 4), rel=0.001)
     assert layers * inner * (queries + values) * 4 > 0.01 * dora
-
-
-def test_only_layers_that_slide_over_less_than_the_sequence_get_a_mask() -> None:
-    """A mask is left out by transformers only where no token could be out of sight."""
+    # A mask is left out by transformers only where no token could be out of sight.
     sizes = {window: estimated(WINDOW, {"sliding_window": window}) for window in (256, 1024, 1025, None)}
     assert (sizes[256].allocated, sizes[1025].allocated) == (sizes[1024].allocated, sizes[None].allocated)
     batch, length, layers = 4, 1024, 8

@@ -55,14 +55,10 @@ def test_compiled_jobs_are_estimated() -> None:
     assert max(held_out) <= 0.1
 
 
-def _operators_on(tape: Tape) -> Operators:
-    recipe = Recipe(weights=2, frozen=2, compute=2, stream=2, states=2)
-    return Operators(tape, recipe, card_limits(card("H200")), 2, RULES)
-
-
-def test_what_stands_between_two_products_becomes_one_kernel() -> None:
+def test_what_stands_between_two_products_becomes_one_kernel_where_it_is_compiled() -> None:
     tape = Tape()
-    ops = _operators_on(tape)
+    recipe = Recipe(weights=2, frozen=2, compute=2, stream=2, states=2)
+    ops = Operators(tape, recipe, card_limits(card("H200")), 2, RULES)
     x = ops.linear(tape.enter(64 * 256, 2), (512, 256), "first")
     made = ops.linear(ops.gelu_new(x), (256, 512), "second")
     tape.close(made)
@@ -70,9 +66,6 @@ def test_what_stands_between_two_products_becomes_one_kernel() -> None:
     first, between, second, _ = fuse_tape(tape).nodes
     assert (first.gemm, between.gemm, second.gemm) == (True, False, True)
     assert ([storage.label for storage in between.makes], list(between.saves)) == (["activation"], [x.storage])
-
-
-def test_a_job_that_is_not_compiled_is_as_it_was() -> None:
     eager = msgspec.structs.replace(workload_of(JOBS[0]), run=TrainRun(batch_size=16, sequence_length=1024))
     plain, less = (ANALYTIC.estimate(eager.with_run(compile=how), card("H200")) for how in (False, True))
     assert less.allocated < plain.allocated

@@ -66,14 +66,7 @@ def test_the_median_error(conf: str) -> None:
     assert statistics.median(off) <= MEDIAN_ALLOCATED
 
 
-def test_every_setting_is_held_to_two_releases() -> None:
-    held = {(row["alloc_conf"].partition(":")[0], row["torch"][:4]) for row in ROWS}
-    settings = ("expandable_segments", "garbage_collection_threshold", "max_split_size_mb", "roundup_power2_divisions")
-    assert {(one, release) for one in settings for release in ("2.13", "2.15")} <= held
-    assert len({row["workload"] for row in ROWS}) >= 6
-
-
-def test_the_newest_release_is_taken_where_none_is_said_and_one_line_says_so() -> None:
+def test_the_newest_release_is_taken_and_what_is_not_known_is_said() -> None:
     code = (
         "from vramtui.estimators.analytic import ANALYTIC\n"
         "from vramtui.core.estimate.devices import card\n"
@@ -88,6 +81,17 @@ def test_the_newest_release_is_taken_where_none_is_said_and_one_line_says_so() -
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
     )
     assert done.stdout == "as under PyTorch 2.15, the newest that is known; run.torch names another\n"
+    found = ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="2.6.0")), card("H200"))
+    assert "run.torch = '2.6.0': measured only with PyTorch 2.12 to 2.15; taken as 2.12" in found.assumptions
+    run = TrainRun(sequence_length=128, alloc_conf="expandable_segments:True")
+    several = DEFAULT.estimate(Workload(model=MODEL, run=run, parallel=Parallel(data=2)), card("H200"))
+    one = DEFAULT.estimate(Workload(model=MODEL, run=run), card("H200"))
+    assert UNFOLLOWED in several.assumptions
+    assert UNFOLLOWED not in one.assumptions
+    held = {(row["alloc_conf"].partition(":")[0], row["torch"][:4]) for row in ROWS}
+    settings = ("expandable_segments", "garbage_collection_threshold", "max_split_size_mb", "roundup_power2_divisions")
+    assert {(one, release) for one in settings for release in ("2.13", "2.15")} <= held
+    assert len({row["workload"] for row in ROWS}) >= 6
 
 
 @for_each([TrainRun(sequence_length=128), InferRun(sequence_length=128, new_tokens=4)])
@@ -100,19 +104,6 @@ def test_a_release_decides_whether_workspaces_are_kept(run: TrainRun | InferRun)
     assert kept.ledger.workspaces == threads * (32 << 20)
     assert (passing.ledger.workspaces or 0) <= 32 << 20
     assert (passing.allocated or 0) < (kept.allocated or 0)
-
-
-def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
-    found = ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="2.6.0")), card("H200"))
-    assert "run.torch = '2.6.0': measured only with PyTorch 2.12 to 2.15; taken as 2.12" in found.assumptions
-
-
-def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:
-    run = TrainRun(sequence_length=128, alloc_conf="expandable_segments:True")
-    several = DEFAULT.estimate(Workload(model=MODEL, run=run, parallel=Parallel(data=2)), card("H200"))
-    one = DEFAULT.estimate(Workload(model=MODEL, run=run), card("H200"))
-    assert UNFOLLOWED in several.assumptions
-    assert UNFOLLOWED not in one.assumptions
 
 
 @for_each([("2.13", 1006911488, 1077936128), ("2.14", 855527424, 918552576)])

@@ -28,14 +28,11 @@ def with_run(**changes: object) -> InferRun:
     return msgspec.structs.replace(RUN, **changes)
 
 
-def test_a_growing_cache_holds_every_token_once_and_one_layer_twice() -> None:
+def test_caches_that_grow_stand_slide_or_keep_the_latent() -> None:
     estimate = infer(LLAMA_8B)
     assert size(estimate, "kv cache") == (1024 + 512) * 128 * 1024
     one_layer = (1024 + 512) * 8 * 128 * 2
     assert one_layer <= size(estimate, "cache growth") <= 2 * one_layer
-
-
-def test_a_static_cache_is_there_from_the_prompt_on() -> None:
     static = infer(LLAMA_8B, with_run(cache_implementation="static"))
     assert (size(static, "kv cache"), size(static, "cache growth")) == ((1024 + 512) * 128 * 1024, 0)
     after_prompt = {
@@ -43,6 +40,22 @@ def test_a_static_cache_is_there_from_the_prompt_on() -> None:
     }
     assert after_prompt["prefill"] == after_prompt["decode"]
     assert static.allocated > infer(LLAMA_8B).allocated
+    packed = infer(LLAMA_8B, with_run(kv_cache="int4"))
+    each = 8 * 128 * 2 * 32
+    assert size(packed, "kv cache") == pytest.approx(each * ((1536 - 127) * 4.5 / 8 + 127 * 2), rel=0.001)
+    assert size(packed, "cache growth") > 0
+    phases = {moment.phase: moment.categories for moment in infer(SLIDING).timeline}
+    each = 2 * 8 * 64 * 2
+    assert phases["prefill"]["kv_cache"] == 16 * each * 1024
+    assert phases["decode"]["kv_cache"] == each * (4 * 1536 + 12 * 256)
+    static = infer(SLIDING, with_run(cache_implementation="static"))
+    assert size(static, "kv cache") == each * (4 * 1536 + 12 * 256)
+    run = with_run(sequence_length=32768, cache_implementation="static")
+    full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
+    assert size(infer(GEMMA_3_27B, run), "kv cache") < size(infer(full, run), "kv cache") / 5
+    estimate = infer(DEEPSEEK_V3, with_run(quantization="fp8"))
+    assert size(estimate, "kv cache") == 70_272 * 1536
+    assert "(512 latent + 64 rotary)" in next(one.formula for one in estimate.parts if one.name == "kv cache")
 
 
 @for_each([("fp32", 2.0), ("fp16", 1.0), ("fp8", 0.5), ("int8", 8.5 / 16), ("int4", 4.5 / 16)])
@@ -50,34 +63,6 @@ def test_types_of_the_cache(kind: str, share: float) -> None:
     """llama.cpp's q8_0 and q4_0 keep a scale for each 32 numbers: 34 and 18 bytes instead of 64."""
     plain, packed = (size(infer(LLAMA_8B, with_run(kv_cache=kv, new_tokens=0)), "kv cache") for kv in (None, kind))
     assert packed == pytest.approx(plain * share, rel=0.001)
-
-
-def test_the_newest_tokens_of_a_quantised_cache_stay_as_they_are() -> None:
-    packed = infer(LLAMA_8B, with_run(kv_cache="int4"))
-    each = 8 * 128 * 2 * 32
-    assert size(packed, "kv cache") == pytest.approx(each * ((1536 - 127) * 4.5 / 8 + 127 * 2), rel=0.001)
-    assert size(packed, "cache growth") > 0
-
-
-def test_windows_close_with_the_first_new_token() -> None:
-    phases = {moment.phase: moment.categories for moment in infer(SLIDING).timeline}
-    each = 2 * 8 * 64 * 2
-    assert phases["prefill"]["kv_cache"] == 16 * each * 1024
-    assert phases["decode"]["kv_cache"] == each * (4 * 1536 + 12 * 256)
-    static = infer(SLIDING, with_run(cache_implementation="static"))
-    assert size(static, "kv cache") == each * (4 * 1536 + 12 * 256)
-
-
-def test_gemma_3_slides_in_five_of_six_layers() -> None:
-    run = with_run(sequence_length=32768, cache_implementation="static")
-    full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
-    assert size(infer(GEMMA_3_27B, run), "kv cache") < size(infer(full, run), "kv cache") / 5
-
-
-def test_latent_attention_keeps_the_latent() -> None:
-    estimate = infer(DEEPSEEK_V3, with_run(quantization="fp8"))
-    assert size(estimate, "kv cache") == 70_272 * 1536
-    assert "(512 latent + 64 rotary)" in next(one.formula for one in estimate.parts if one.name == "kv cache")
 
 
 BITS = {
@@ -94,12 +79,6 @@ def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
     assert size(infer(LLAMA_8B, with_run(quantization=quantization)), "weights") == pytest.approx(expected, rel=0.002)
 
 
-def test_experts_that_are_not_chosen_are_there_and_what_is_not_quantised_is_told() -> None:
-    assert size(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
-    said = " ".join(infer(EXPERTS, with_run(quantization="nf4")).assumptions)
-    assert "not in nf4: embed_tokens, layer_norm, norm, router" in said
-
-
 @for_each(rows(__file__, "files"))
 def test_files_that_people_download(model: str, quantization: str, published: int) -> None:
     """Sizes of GGUF files of Llama 3.x, which hold 7.8 MB of words beside the tensors."""
@@ -107,24 +86,21 @@ def test_files_that_people_download(model: str, quantization: str, published: in
     assert 7.7e6 < published - weights < 7.9e6
 
 
-def test_a_draft_model_brings_weights_and_a_cache() -> None:
+def test_a_draft_model_and_other_cards() -> None:
     plain, drafted = infer(LLAMA_8B), infer(LLAMA_8B, with_run(draft=LLAMA_1B))
     assert size(drafted, "draft weights") >= 2 * parameter_count(LLAMA_1B)
     assert size(drafted, "draft kv cache") == 16 * 2 * 8 * 64 * 2 * 1536
     assert drafted.allocated - plain.allocated == size(drafted, "draft weights") + size(drafted, "draft kv cache")
-
-
-def test_a_quarter_of_everything_on_four_cards() -> None:
     alone, four = infer(LLAMA_70B), infer(LLAMA_70B, RUN, Parallel(tensor=4))
     assert size(four, "weights") == pytest.approx(size(alone, "weights") / 4, rel=0.001)
     assert (size(four, "kv cache"), size(four, "nccl")) == (size(alone, "kv cache") // 4, GIB)
     assert "one card of 4" in four.assumptions[0]
-
-
-def test_a_pipeline_names_its_fullest_rank() -> None:
     two = infer(LLAMA_70B, RUN, Parallel(pipeline=2))
     assert "worst rank: pipeline rank 0 of 2 (layers 0–39, embeddings); the others" in two.assumptions[0]
     assert size(two, "kv cache") == size(infer(LLAMA_70B), "kv cache") // 2
+    assert size(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
+    said = " ".join(infer(EXPERTS, with_run(quantization="nf4")).assumptions)
+    assert "not in nf4: embed_tokens, layer_norm, norm, router" in said
 
 
 models = st.sampled_from([LLAMA_1B, SLIDING, EXPERTS])
@@ -137,9 +113,7 @@ runs = st.builds(
 
 
 @given(model=models, run=runs, tensor=st.sampled_from([1, 2, 8]), pipeline=st.sampled_from([1, 2, 5]))
-def test_parts_sum_and_ranks_hold_their_share(
-    model: TransformerModel, run: InferRun, tensor: int, pipeline: int
-) -> None:
+def test_ranks_hold_their_share(model: TransformerModel, run: InferRun, tensor: int, pipeline: int) -> None:
     alone = infer(model, run)
     shared = infer(model, run, Parallel(tensor=tensor, pipeline=pipeline))
     for estimate in (alone, shared):
@@ -162,9 +136,7 @@ def test_more_is_never_less(model: TransformerModel, run: InferRun) -> None:
 
 
 @for_each(rows(__file__, "prefills"))
-def test_the_peak_of_a_prefill(
-    model: str, changes: dict[str, Any], run: dict[str, Any], gpu: str, peak: int, within: float
-) -> None:
+def test_prefill(model: str, changes: dict[str, Any], run: dict[str, Any], gpu: str, peak: int, within: float) -> None:
     changed = msgspec.structs.replace(named(model), **changes)
     found = serve(changed, InferRun(batch_size=2, **({"attention": "flash"} | run)), card(gpu))
     assert found.allocated == pytest.approx(peak, rel=within)

@@ -59,10 +59,19 @@ def test_allocated_is_near_the_trace(row: dict[str, Any]) -> None:
         assert abs(off(row, "cuda")) < MOST
 
 
-def test_every_model_was_trained_and_asked() -> None:
+def test_every_model_was_trained_and_asked_and_images_and_sound_are_read_in_turn() -> None:
     kinds = {row["type"] for row in ROWS}
     assert len(kinds) >= 8
     assert {(kind, run) for kind in kinds for run in ("infer", "train")} == {(row["type"], row["run"]) for row in ROWS}
+    both = msgspec.structs.replace(model_of(ROWS[0]["type"]), audio_tower=model_of("voxtral").audio_tower)
+
+    run = TrainRun(sequence_length=1024, precision="bf16", image_tokens=256, audio_tokens=375)
+    seen = tower(both, msgspec.structs.replace(run, audio_tokens=None))
+    heard = tower(both, msgspec.structs.replace(run, image_tokens=None))
+    together = tower(both, run)
+    for name in ("tower inputs", "tower outputs"):
+        assert together[name] == seen[name] + heard[name]
+    assert max(seen["tower activations"], heard["tower activations"]) < together["tower activations"]
 
 
 @for_each([("gemma3", "image_tokens"), ("audioflamingo3", "audio_tokens")])
@@ -74,7 +83,7 @@ def test_without_the_tower_training_would_be_far_off(kind: str, tokens: str) -> 
     assert allocated / row["allocated"] < 0.8
 
 
-def test_checkpointing_keeps_the_blocks_inputs_alone() -> None:
+def test_a_tower_keeps_its_blocks_inputs_alone_and_a_larger_batch_has_more_images() -> None:
     row = next(row for row in ROWS if (row["type"], row["run"]) == ("gemma3", "train"))
     model = preset_from(row["config"]).model
 
@@ -85,9 +94,6 @@ def test_checkpointing_keeps_the_blocks_inputs_alone() -> None:
         return tower(model, run)["tower activations"]
 
     assert kept("full") < kept("none") / 3
-
-
-def test_a_larger_batch_has_as_many_more_images() -> None:
     row = ROWS[0]
     model = preset_from(row["config"]).model
 
@@ -115,15 +121,3 @@ def test_what_the_allocator_keeps_beside_a_tower_is_a_share() -> None:
 def test_sound_takes_its_tokens(kind: str, seconds: float, tokens: int, positions: int) -> None:
     model = model_of(kind)
     assert (model.audio_tower.tokens(seconds), model.audio_tower.positions(tokens)) == (tokens, positions)
-
-
-def test_images_and_sound_are_read_one_after_the_other() -> None:
-    both = msgspec.structs.replace(model_of(ROWS[0]["type"]), audio_tower=model_of("voxtral").audio_tower)
-
-    run = TrainRun(sequence_length=1024, precision="bf16", image_tokens=256, audio_tokens=375)
-    seen = tower(both, msgspec.structs.replace(run, audio_tokens=None))
-    heard = tower(both, msgspec.structs.replace(run, image_tokens=None))
-    together = tower(both, run)
-    for name in ("tower inputs", "tower outputs"):
-        assert together[name] == seen[name] + heard[name]
-    assert max(seen["tower activations"], heard["tower activations"]) < together["tower activations"]

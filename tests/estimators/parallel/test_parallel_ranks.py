@@ -103,7 +103,7 @@ def test_states_of_the_zero_papers_example(stage: int, published: float) -> None
     assert each * (7.5e9 / parameter_count(model)) / 1e9 == pytest.approx(published, rel=0.01)
 
 
-def test_ddp_holds_every_gradient_once_more() -> None:
+def test_what_ranks_hold_under_each_way_of_sharing() -> None:
     shared = train(LLAMA_8B, Parallel(data=8))
     assert part(shared, "gradient buckets") == part(shared, "gradients") == 2 * parameter_count(LLAMA_8B)
     tensors = [Parameter("a", (MIB,), 40), Parameter("b", (100 * MIB,))]
@@ -111,19 +111,13 @@ def test_ddp_holds_every_gradient_once_more() -> None:
     assert buckets(tensors[:1], 1, 25 * MIB) == [(MIB, 1), (25 * MIB, 1), (14 * MIB, 1)]
     many = [Parameter("a", (10 * MIB,), 10**12)]
     assert buckets(many, 1, 25 * MIB) == [(10 * MIB, 1), (30 * MIB, (10**12 - 1) // 3)]
-
-
-def test_fsdp_gathers_two_blocks_and_what_is_outside_them() -> None:
     shared = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"))
     block, outside = 218_112_000, 2 * 128256 * 4096 + 4096
     assert part(shared, "gathered weights") == 2 * (2 * block + outside)
     assert part(shared, "unsharded gradients") == 2 * 2 * (outside)
     kept = train(LLAMA_8B, Parallel(data=8, strategy="fsdp", reshard_after_forward=False))
     assert part(kept, "gathered weights") == 2 * (32 * block + outside) == 2 * parameter_count(LLAMA_8B)
-
-
-def test_fsdp_casts_instead_of_autocast() -> None:
-    """MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): fp32 in shards, bf16 where weights are whole."""
+    # MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): fp32 in shards, bf16 where weights are whole.
     mixed = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"), msgspec.structs.replace(RUN, precision="bf16-mixed"))
     half = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"), msgspec.structs.replace(RUN, precision="bf16"))
     assert {name: size for name, size in states(mixed).items() if name != "optimizer"} == {
@@ -136,16 +130,10 @@ def test_fsdp_casts_instead_of_autocast() -> None:
     outside = 2 * 128256 * 4096 + 4096
     assert part(mixed, "unsharded gradients") == (2 + 4) * outside
     assert any("MixedPrecisionPolicy" in note for note in mixed.assumptions)
-
-
-def test_offloaded_states_are_elsewhere() -> None:
     shared = train(LLAMA_8B, Parallel(data=8, zero_stage=2, cpu_offload=True))
     assert (part(shared, "optimizer"), part(shared, "master weights")) == (0, 0)
     assert part(shared, "weights") == part(train(LLAMA_8B, None), "weights")
-
-
-def test_sequence_parallel_divides_what_tensor_parallel_does_not() -> None:
-    """Korthikanti et al. 2022, table 2: of 10 + 24 / t a part of 10 is left whole without it, and none with it."""
+    # Korthikanti et al. 2022, table 2: of 10 + 24 / t a part of 10 is left whole without it, and none with it.
     eight, also = (
         train(LLAMA_8B, Parallel(tensor=8, sequence_parallel=split), msgspec.structs.replace(RUN, precision="bf16"))
         for split in (False, True)
@@ -156,13 +144,11 @@ def test_sequence_parallel_divides_what_tensor_parallel_does_not() -> None:
     assert part(also, "activations: MLP") == part(eight, "activations: MLP")
 
 
-@for_each(
-    [
-        (None, 34 + 5 * 96 * 2048 / 12288),
-        (Parallel(tensor=8), 10 + 24 / 8 + 5 * 96 * 2048 / 12288 / 8),
-        (Parallel(tensor=8, sequence_parallel=True), (34 + 5 * 96 * 2048 / 12288) / 8),
-    ]
-)
+@for_each([
+    (None, 34 + 5 * 96 * 2048 / 12288),
+    (Parallel(tensor=8), 10 + 24 / 8 + 5 * 96 * 2048 / 12288 / 8),
+    (Parallel(tensor=8, sequence_parallel=True), (34 + 5 * 96 * 2048 / 12288) / 8),
+])  # fmt: skip
 def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | None, published: float) -> None:
     """Table 2 of arXiv 2205.05198 for GPT-3's layers: bytes for each number of the stream, with eager attention."""
     run = TrainRun(sequence_length=2048, precision="bf16", attention="eager")
@@ -179,28 +165,43 @@ def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | 
     assert (kept(4) - kept(2)) / 2 / (2048 * 12288) == pytest.approx(published, rel=0.02)
 
 
-def test_the_first_stage_holds_most_micro_batches() -> None:
+def test_first_stages_experts_and_adapters_of_a_pipeline() -> None:
     run = msgspec.structs.replace(RUN, gradient_accumulation_steps=8)
     four = train(LLAMA_8B, Parallel(pipeline=4), run)
     assert "worst rank: pipeline rank 0 of 4 (layers 0–7, embeddings)" in four.assumptions[2]
     short = msgspec.structs.replace(RUN, gradient_accumulation_steps=1, precision="bf16", sequence_length=8192)
     once = train(LLAMA_8B, Parallel(pipeline=4), short)
     assert "worst rank: pipeline rank 3 of 4 (layers 24–31, output layer)" in once.assumptions[2]
-
-
-def test_interleaving_holds_more() -> None:
-    """By 1 + (p - 1) / (p v) (Narayanan et al. 2021): 11 / 8 for 4 ranks with 2 stretches each."""
+    # By 1 + (p - 1) / (p v) (Narayanan et al. 2021): 11 / 8 for 4 ranks with 2 stretches each.
     run = msgspec.structs.replace(RUN, gradient_accumulation_steps=16, precision="bf16")
     kept = [
         train(LLAMA_8B, Parallel(pipeline=4, virtual_pipeline=chunks), run).ledger.activations or 0 for chunks in (1, 2)
     ]
     assert kept[1] / kept[0] == pytest.approx(11 / 8, rel=0.01)
+    run = msgspec.structs.replace(RUN, checkpointing="full", sequence_length=512)
+    one, eight = (
+        train(DEEPSEEK_V3, Parallel(data=64, pipeline=16, strategy="zero", zero_stage=1, expert=ranks), run)
+        for ranks in (1, 64)
+    )
+    assert part(eight, "weights") < part(one, "weights") / 8
+    assert part(eight, "weights") * 64 > part(one, "weights")
+    run = msgspec.structs.replace(RUN, precision="bf16", lora=Lora(rank=16, target_modules=("q_proj", "v_proj")))
+    alone, half = train(LLAMA_8B, None, run), train(LLAMA_8B, Parallel(pipeline=2), run)
+    assert 2 * part(half, "gradients") == part(alone, "gradients")
+    assert 2 * part(half, "weights") > part(alone, "weights")
+    net = ConvNetModel(block="basic", stages=(Stage(channels=64, blocks=2), Stage(channels=128, blocks=2, stride=2)))
+    run = TrainRun(batch_size=8, precision="fp32")
+    alone = ANALYTIC.estimate(Workload(model=net, run=run), H100)
+    shared = ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(data=4)), H100)
+    line: Category = "gradients"
+    assert part(shared, "gradient buckets") > 0
+    assert (shared.ledger.bytes_of(line) or 0) > (alone.ledger.bytes_of(line) or 0)
+    with pytest.raises(UserError, match="models of kind 'convnet' are not split so"):
+        ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
 
 
 @for_each([(8, False, 2_995_142_656), (8, True, 2_854_962_176), (12, False, 4_184_850_432), (12, True, 3_827_598_336)])
-def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
-    layers: int, reshard: bool, allocated: int
-) -> None:
+def test_a_sharded_stage_keeps_whole_gradients(layers: int, reshard: bool, allocated: int) -> None:
     """The first of two stages of a Llama over 8 ranks of FSDP2, four micro-batches in the order of 1F1B, on the CUDA
     build with the calls of torch's pipelining; with a block's gradients alone it was 29 to 36 % too low. Now it is
     0.8 to 3.0 % too high: the sharded gradients, which are there only once all are reduced, are counted beside.
@@ -215,35 +216,6 @@ def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
     )  # fmt: skip
     parallel = Parallel(data=8, pipeline=2, strategy="fsdp", zero_stage=3, reshard_after_forward=reshard)
     assert train(model, parallel, run).allocated == pytest.approx(allocated * 1.02, rel=0.015)
-
-
-def test_experts_are_dealt_out() -> None:
-    run = msgspec.structs.replace(RUN, checkpointing="full", sequence_length=512)
-    one, eight = (
-        train(DEEPSEEK_V3, Parallel(data=64, pipeline=16, strategy="zero", zero_stage=1, expert=ranks), run)
-        for ranks in (1, 64)
-    )
-    assert part(eight, "weights") < part(one, "weights") / 8
-    assert part(eight, "weights") * 64 > part(one, "weights")
-
-
-def test_adapters_on_every_stage() -> None:
-    run = msgspec.structs.replace(RUN, precision="bf16", lora=Lora(rank=16, target_modules=("q_proj", "v_proj")))
-    alone, half = train(LLAMA_8B, None, run), train(LLAMA_8B, Parallel(pipeline=2), run)
-    assert 2 * part(half, "gradients") == part(alone, "gradients")
-    assert 2 * part(half, "weights") > part(alone, "weights")
-
-
-def test_other_models_share_data_only() -> None:
-    net = ConvNetModel(block="basic", stages=(Stage(channels=64, blocks=2), Stage(channels=128, blocks=2, stride=2)))
-    run = TrainRun(batch_size=8, precision="fp32")
-    alone = ANALYTIC.estimate(Workload(model=net, run=run), H100)
-    shared = ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(data=4)), H100)
-    line: Category = "gradients"
-    assert part(shared, "gradient buckets") > 0
-    assert (shared.ledger.bytes_of(line) or 0) > (alone.ledger.bytes_of(line) or 0)
-    with pytest.raises(UserError, match="models of kind 'convnet' are not split so"):
-        ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
 
 
 @pytest.mark.slow

@@ -73,15 +73,13 @@ LONG_JOB = Workload(
 )
 
 
-@for_each(
-    [
-        ("batch_size", 9000, 8, 10000, "9 does not fit"),
-        ("batch_size", 8999, 7, 9000, "8 does not fit"),
-        ("sequence_length", 10**9, 512, None, "run.sequence_length is more than the model's 512 positions"),
-        ("batch_size", 1999, None, 2000, "not even 1 fits"),
-        ("batch_size", 10**12, CEILING, 1000 * (CEILING + 2), "nothing up to 16,777,216 is too much"),
-    ]
-)
+@for_each([
+    ("batch_size", 9000, 8, 10000, "9 does not fit"),
+    ("batch_size", 8999, 7, 9000, "8 does not fit"),
+    ("sequence_length", 10**9, 512, None, "run.sequence_length is more than the model's 512 positions"),
+    ("batch_size", 1999, None, 2000, "not even 1 fits"),
+    ("batch_size", 10**12, CEILING, 1000 * (CEILING + 2), "nothing up to 16,777,216 is too much"),
+])  # fmt: skip
 def test_the_edge_is_exact(key: str, room: int, most: int | None, beyond: int | None, reason: str) -> None:
     edge = Planner(Known(), TRAIN, card(room)).edge(f"run.{key}")
     assert (edge.largest, edge.beyond, edge.reason) == (most, beyond, reason)
@@ -142,7 +140,7 @@ def test_what_was_asked_before_spares_questions(edge: int, below: int, above: in
     assert len(asked) <= 2 + 6  # between numbers that are 60 apart
 
 
-def test_a_key_that_is_no_number() -> None:
+def test_a_key_that_is_no_number_is_refused_and_one_that_is_missing_can_be_varied() -> None:
     with pytest.raises(UserError, match=r"--vary run.batch_sise: not a key with a whole number \(did you mean"):
         Planner(Known(), TRAIN, card(9000)).edge("run.batch_sise")
     for key in ("run.precision", "run", "run.lora.rank", "nothing.at.all", "run.batch_size.more"):
@@ -150,15 +148,16 @@ def test_a_key_that_is_no_number() -> None:
             value_at(TRAIN, key)
     with pytest.raises(UserError, match="not a key with a whole number"):
         plan_grid(Known(), TRAIN, card(9), ("run.batch_size", (1,)), ("run.optimizer", (1,)))
-
-
-def test_what_is_asked_the_largest_of() -> None:
     assert usual_key(TRAIN) == usual_key(INFER) == "run.batch_size"
     assert usual_key(SERVE) == "run.max_model_len"
     assert usual_key(Workload(model=MODEL, run=ServeRun())) == "run.max_num_seqs"
+    job = Workload(model=MODEL, run=TrainRun(batch_size=1))
+    assert value_at(job, "run.sequence_length") == 1
+    with pytest.raises(UserError, match="not a key with a whole number"):
+        value_at(job, "run.max_grad_norm")
 
 
-def test_mitigations_say_what_they_free() -> None:
+def test_mitigations_say_what_they_free_and_what_is_shared_can_be_shared_further() -> None:
     plan = Planner(Known(), TRAIN, card(4000)).plan()
     assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)
     effects = {effect.mitigation: effect for effect in plan.effects}
@@ -170,6 +169,22 @@ def test_mitigations_say_what_they_free() -> None:
         assert passes.changes == {"run.batch_size": size, "run.gradient_accumulation_steps": 4 // size}
         assert (passes.process, passes.fits) == (1000 * (1 + size), True)
     assert effects["LoRA of rank 16"].frees == 900
+    model = msgspec.structs.replace(MODEL, num_attention_heads=16, num_hidden_layers=8)
+    job = Workload(model=model, run=ServeRun(max_model_len=512), parallel=Parallel(tensor=2, pipeline=2))
+    mitigations = {mitigation.name: mitigation.changes for mitigation in mitigations_for(job, 8)}
+    assert mitigations["tensor parallel over 4 cards"] == {"parallel.tensor": 4}
+    assert mitigations["pipeline over 4 cards"] == {"parallel.pipeline": 4}
+    trained = Workload(model=model, run=TrainRun(sequence_length=64), parallel=Parallel(data=2, strategy="fsdp"))
+    assert {"parallel.data": 8} in [mitigation.changes for mitigation in mitigations_for(trained, 8)]
+    routed = msgspec.structs.replace(model, num_experts=4, num_experts_per_tok=2)
+    dealt = mitigations_for(Workload(model=routed, run=TrainRun(sequence_length=64)), 8)
+    assert any(mitigation.changes.get("parallel.expert") == 4 for mitigation in dealt)
+    run = TrainRun(
+        optimizer_implementation="fused", checkpointing="full", precision="bf16", optimizer="adamw_8bit",
+        cross_entropy="fused", quantization="nf4-double", lora=Lora(rank=8, target_modules=("q_proj",)),
+    )  # fmt: skip
+    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
+    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
 
 @for_each(
@@ -200,27 +215,7 @@ def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
         assert ranks[0] * ranks[1] * ranks[2] * ranks[3] <= 4
 
 
-def test_a_number_that_is_not_there_yet_can_be_varied() -> None:
-    job = Workload(model=MODEL, run=TrainRun(batch_size=1))
-    assert value_at(job, "run.sequence_length") == 1
-    with pytest.raises(UserError, match="not a key with a whole number"):
-        value_at(job, "run.max_grad_norm")
-
-
-def test_what_is_shared_can_be_shared_further() -> None:
-    model = msgspec.structs.replace(MODEL, num_attention_heads=16, num_hidden_layers=8)
-    job = Workload(model=model, run=ServeRun(max_model_len=512), parallel=Parallel(tensor=2, pipeline=2))
-    mitigations = {mitigation.name: mitigation.changes for mitigation in mitigations_for(job, 8)}
-    assert mitigations["tensor parallel over 4 cards"] == {"parallel.tensor": 4}
-    assert mitigations["pipeline over 4 cards"] == {"parallel.pipeline": 4}
-    trained = Workload(model=model, run=TrainRun(sequence_length=64), parallel=Parallel(data=2, strategy="fsdp"))
-    assert {"parallel.data": 8} in [mitigation.changes for mitigation in mitigations_for(trained, 8)]
-    routed = msgspec.structs.replace(model, num_experts=4, num_experts_per_tok=2)
-    dealt = mitigations_for(Workload(model=routed, run=TrainRun(sequence_length=64)), 8)
-    assert any(mitigation.changes.get("parallel.expert") == 4 for mitigation in dealt)
-
-
-def test_what_does_not_start_does_not_fit() -> None:
+def test_what_does_not_start_does_not_fit_and_a_pipeline_has_less_at_once() -> None:
     """A vLLM server takes its share whatever it needs; a context that the share cannot hold is still too long."""
     model = msgspec.structs.replace(MODEL, max_position_embeddings=1 << 20, num_hidden_layers=32)
     planner = Planner(ANALYTIC, Workload(model=model, run=ServeRun(max_model_len=1 << 20)), card(6 << 30))
@@ -229,6 +224,20 @@ def test_what_does_not_start_does_not_fit() -> None:
     assert "the longest that fits is" in plan.reason
     assert f"{plan.edge.largest:,}" in plan.reason
     assert plan.cheapest is not None
+    pipeline = with_values(LIBRARY.get("sdxl-pipeline").preset.workload, {"run.batch_size": 4})
+    names = ["VAE in slices", "VAE in tiles", "one image at a time", "one part on the card", "one layer on the card"]
+    assert [one.name for one in mitigations_for(pipeline)] == names
+    done = {"run.batch_size": 1, "run.vae_slicing": True, "run.vae_tiling": True, "run.offload": "sequential"}
+    assert mitigations_for(with_values(pipeline, done)) == ()
+    assert adapted_modules(pipeline.model) == ("to_q", "to_k", "to_v", "to_out")
+    trained = LIBRARY.get("sd-3.5-large-lora").preset.workload
+    assert {"run.offload": "model"} in [one.changes for one in mitigations_for(trained)]
+    counted = with_values(TRAIN, {"model.parameters": 7})
+    assert isinstance(counted.model, TransformerModel)
+    assert counted.model.parameters == 7
+    changed = with_values(counted, {"model.num_hidden_layers": 3}).model
+    assert isinstance(changed, TransformerModel)
+    assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
 @pytest.mark.slow
@@ -268,40 +277,11 @@ def test_every_mitigation_is_a_change_that_the_schema_knows(workload: Workload, 
         assert mitigation.cost
 
 
-def test_what_is_done_already_is_not_offered() -> None:
-    run = TrainRun(
-        optimizer_implementation="fused", checkpointing="full", precision="bf16", optimizer="adamw_8bit",
-        cross_entropy="fused", quantization="nf4-double", lora=Lora(rank=8, target_modules=("q_proj",)),
-    )  # fmt: skip
-    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
-    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
-
-
 @for_each([(12, 9000, 6), (12, 6500, 4), (7, 7999, 1), (7, 8000, None)])
 def test_a_micro_batch_is_the_largest_part_that_fits(batch: int, room: int, size: int | None) -> None:
     planner = Planner(Known(), with_values(TRAIN, {"run.batch_size": batch}), card(room))
     sizes = {one.changes["run.batch_size"] for one in planner.mitigations if "run.batch_size" in one.changes}
     assert sizes == {1, size or 1}
-
-
-def test_a_pipeline_has_less_on_the_card_at_once() -> None:
-    pipeline = with_values(LIBRARY.get("sdxl-pipeline").preset.workload, {"run.batch_size": 4})
-    names = ["VAE in slices", "VAE in tiles", "one image at a time", "one part on the card", "one layer on the card"]
-    assert [one.name for one in mitigations_for(pipeline)] == names
-    done = {"run.batch_size": 1, "run.vae_slicing": True, "run.vae_tiling": True, "run.offload": "sequential"}
-    assert mitigations_for(with_values(pipeline, done)) == ()
-    assert adapted_modules(pipeline.model) == ("to_q", "to_k", "to_v", "to_out")
-    trained = LIBRARY.get("sd-3.5-large-lora").preset.workload
-    assert {"run.offload": "model"} in [one.changes for one in mitigations_for(trained)]
-
-
-def test_a_changed_shape_is_no_longer_the_cards() -> None:
-    counted = with_values(TRAIN, {"model.parameters": 7})
-    assert isinstance(counted.model, TransformerModel)
-    assert counted.model.parameters == 7
-    changed = with_values(counted, {"model.num_hidden_layers": 3}).model
-    assert isinstance(changed, TransformerModel)
-    assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
 @pytest.mark.slow
@@ -358,7 +338,7 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
     assert methods == {"simulated", "analytic"}
 
 
-def test_a_small_map_is_exact() -> None:
+def test_maps_are_exact_and_ask_a_thousand_times_at_most() -> None:
     grid = plan_grid(
         Known(), LONG_JOB, card(4000), ("run.batch_size", (3, 1, 2)), ("run.sequence_length", (100, 150, 600))
     )
@@ -366,9 +346,10 @@ def test_a_small_map_is_exact() -> None:
     assert grid.across == ("run.batch_size", (1, 2, 3))
     assert grid.sizes == ((2000, 3000, 4000), (2500, 4000, 5500), (None, None, None))
     assert grid.fits == ((True, True, True), (True, True, False), (False, False, False))
-
-
-def test_a_large_map_asks_a_thousand_times_at_most_and_has_an_exact_edge() -> None:
+    one = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", range(1, 60)), ("run.sequence_length", (100,)))
+    assert (one.fits[0].count(True), one.sizes[0][58]) == (3, 60000)
+    nothing = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", ()), ("run.sequence_length", (100,)))
+    assert nothing.sizes == ((),)
     known = Known()
     batches, lengths = range(1, 101), range(1, 501, 5)
     grid = plan_grid(known, LONG_JOB, card(100_000), ("run.batch_size", batches), ("run.sequence_length", lengths))
@@ -393,10 +374,3 @@ def test_sizes_stay_on_their_side_of_the_edge() -> None:
     ]
     assert {fit for _, fit in cells} == {True, False}
     assert all(size is not None and (size <= room) == fit for size, fit in cells)
-
-
-def test_a_map_with_one_row_or_one_column() -> None:
-    one = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", range(1, 60)), ("run.sequence_length", (100,)))
-    assert (one.fits[0].count(True), one.sizes[0][58]) == (3, 60000)
-    nothing = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", ()), ("run.sequence_length", (100,)))
-    assert nothing.sizes == ((),)

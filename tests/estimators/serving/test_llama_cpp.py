@@ -47,13 +47,7 @@ def test_buffers_are_those_that_llama_cpp_reports(golden: dict[str, Any], tmp_pa
         assert size(estimate, "compute buffer") == expected, row["flags"]
 
 
-def test_what_an_older_release_reserves_is_noted() -> None:
-    """Reported by one of 2024, with a context of 8,192 tokens: CUDA0 compute buffer 258.50 MiB."""
-    notes = serve(LLAMA_8B, run(quantization="q4_k_m")).assumptions
-    assert any("before June 2026 takes 258.5 MiB as compute buffer" in note for note in notes)
-
-
-def test_layers_go_to_the_card_one_by_one() -> None:
+def test_layers_go_to_cards_one_by_one_by_each_build() -> None:
     sizes = [serve(LLAMA_8B, run(quantization="q4_k_m", gpu_layers=count)).process for count in range(34)]
     assert len(set(sizes)) == 34
     none = serve(LLAMA_8B, run(gpu_layers=0))
@@ -61,29 +55,28 @@ def test_layers_go_to_the_card_one_by_one() -> None:
     assert sizes[33] == serve(LLAMA_8B, run(quantization="q4_k_m")).process
     assert any("31 of 32 layers" in note for note in serve(LLAMA_8B, run(gpu_layers=32)).assumptions)
 
-
-def test_what_is_not_on_the_card_is_in_host_memory() -> None:
     def held(layers: int) -> float:
         estimate = serve(LLAMA_8B, run(gpu_layers=layers))
         return size(estimate, "weights") + size(estimate, "kv cache")
 
     (note,) = [note for note in serve(LLAMA_8B, run(gpu_layers=16)).assumptions if "in host memory" in note][:1]
     assert f"{(held(33) - held(16)) / 1024:.1f} GiB of blocks, output layer and cache" in note
-
-
-def test_the_cache_in_fewer_bits() -> None:
     half, quarter = (size(serve(LLAMA_8B, run(kv_cache=kind)), "kv cache") for kind in ("int8", "int4"))
     assert (half, quarter) == (544, 288)
-
-
-def test_a_file_that_was_looked_at_is_believed() -> None:
     stored = Stored(embedding=7 << 20, blocks=320 << 20, output=40 << 20)
     assert size(serve(LLAMA_8B, run(stored=stored)), "weights") == 360
     assert size(serve(LLAMA_8B, run(stored=stored, gpu_layers=9)), "weights") == 80 + 40
-
-
-def test_layers_are_split_over_gpus_as_the_split_says() -> None:
-    """32 layers and the output: the fullest GPU is the answer (alike, the one with the output); all are listed."""
+    # Reported by one of 2024, with a context of 8,192 tokens: CUDA0 compute buffer 258.50 MiB.
+    notes = serve(LLAMA_8B, run(quantization="q4_k_m")).assumptions
+    assert any("before June 2026 takes 258.5 MiB as compute buffer" in note for note in notes)
+    off = size(serve(LLAMA_8B, run(attention="eager")), "compute buffer")
+    assert off == pytest.approx(512 * 4 * (33 * 8192 + 3 * 4096) / MIB + 8, abs=0.1)
+    old, new = (serve(LLAMA_8B, run(gpu_layers=5, engine_version=build)) for build in ("b5466", "b9842"))
+    assert [size(one, "kv cache") for one in (old, new)] == [160, 128]
+    assert size(serve(LLAMA_8B, run(engine_version="b5466")), "compute buffer") > 250
+    with pytest.raises(UserError, match=r"'0\.3' is not a build of llama\.cpp; write it as b9842"):
+        serve(LLAMA_8B, run(engine_version="0.3"))
+    # 32 layers and the output: the fullest GPU is the answer (alike, the one with the output); all are listed.
     whole = serve(LLAMA_8B, run(quantization="q4_k_m"))
     alike = serve(LLAMA_8B, run(quantization="q4_k_m"), Parallel(pipeline=2))
     uneven = serve(LLAMA_8B, run(quantization="q4_k_m", tensor_split="3,1"), Parallel(pipeline=2))
@@ -93,16 +86,3 @@ def test_layers_are_split_over_gpus_as_the_split_says() -> None:
     assert "KV 800.00" in lines[0]
     assert "KV 224.00" in lines[1]
     assert "bytes of one card of 2: CUDA0, the fullest" in uneven.assumptions
-
-
-def test_without_flash_attention_all_scores_are_in_the_buffer() -> None:
-    off = size(serve(LLAMA_8B, run(attention="eager")), "compute buffer")
-    assert off == pytest.approx(512 * 4 * (33 * 8192 + 3 * 4096) / MIB + 8, abs=0.1)
-
-
-def test_an_older_build_puts_the_output_layer_last() -> None:
-    old, new = (serve(LLAMA_8B, run(gpu_layers=5, engine_version=build)) for build in ("b5466", "b9842"))
-    assert [size(one, "kv cache") for one in (old, new)] == [160, 128]
-    assert size(serve(LLAMA_8B, run(engine_version="b5466")), "compute buffer") > 250
-    with pytest.raises(UserError, match=r"'0\.3' is not a build of llama\.cpp; write it as b9842"):
-        serve(LLAMA_8B, run(engine_version="0.3"))

@@ -2,10 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import invoke
 from tests.tables import rows
-from vramtui.cli.main import program
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
@@ -15,7 +14,7 @@ LLAMA = {
 
 def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int, str]:
     (folder / "config.json").write_text(json.dumps(LLAMA | config))
-    done = CliRunner().invoke(program(("estimate",)), ["estimate", str(folder), "--gpu", "H100", *words])
+    done = invoke("estimate", str(folder), "--gpu", "H100", *words)
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -36,14 +35,11 @@ def test_nothing_is_told_of_what_is_right(tmp_path: Path) -> None:
     assert "Read from a config of LlamaForCausalLM." in output
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"quantization_config": {"quant_method": "ours"}},
-        {"quantization_config": {"ours": 1}},
-        {"architectures": ["OursForCausalLM"], "model_type": "ours"},
-    ],
-)
+@pytest.mark.parametrize("config", [
+    {"quantization_config": {"quant_method": "ours"}},
+    {"quantization_config": {"ours": 1}},
+    {"architectures": ["OursForCausalLM"], "model_type": "ours"},
+])  # fmt: skip
 def test_what_is_not_known_has_no_verdict(config: dict[str, object], tmp_path: Path) -> None:
     code, output = estimate(tmp_path, config)
     assert code == 4

@@ -61,9 +61,7 @@ def test_as_many_parameters_as_published(config: dict[str, Any], preset: str, tm
 
 
 @pytest.mark.parametrize(("part", "config"), [("unet", SDXL), ("transformer", FLUX)])
-def test_a_pipeline_is_the_part_that_is_on_the_card_at_each_step(
-    part: str, config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_pipeline_is_the_part_on_the_card(part: str, config: dict[str, Any], tmp_path: Path) -> None:
     _at(tmp_path / "model" / part, config)
     index = _at(
         tmp_path / "model", {"_class_name": "Pipeline", part: ["diffusers", "X"], "vae": []}, "model_index.json"
@@ -84,11 +82,15 @@ def test_what_is_not_modelled_is_one_sentence(changes: dict[str, Any], said: str
     assert "\n" not in str(told.value)
 
 
-def test_an_index_without_a_part_that_is_read(tmp_path: Path) -> None:
+def test_an_index_without_a_part_that_is_read_and_clip_with_both_towers(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model_index\.json names neither a unet nor a transformer: X"):
         preset_of(_at(tmp_path, {"_class_name": "X", "vae": []}, "model_index.json"))
     with pytest.raises(UserError, match=r"unet/config\.json does not exist"):
         preset_of(_at(tmp_path, {"unet": ["diffusers", "X"]}, "model_index.json"))
+    # openai/clip-vit-large-patch14 has 427,616,513 parameters.
+    assert _count(_at(tmp_path, CLIP)) == 427_616_513
+    text = _at(tmp_path / "text", {"architectures": ["CLIPTextModel"], **CLIP["text_config"]})  # type: ignore[dict-item]  # a table
+    assert _count(text) == BUNDLED["clip-vit-l14-text-infer"].model.parameters
 
 
 CLIP = {
@@ -97,13 +99,6 @@ CLIP = {
     "vision_config": {"hidden_size": 1024, "intermediate_size": 4096,
                       "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14},
 }  # fmt: skip
-
-
-def test_clip_is_counted_with_both_towers(tmp_path: Path) -> None:
-    """openai/clip-vit-large-patch14 has 427,616,513 parameters."""
-    assert _count(_at(tmp_path, CLIP)) == 427_616_513
-    text = _at(tmp_path / "text", {"architectures": ["CLIPTextModel"], **CLIP["text_config"]})  # type: ignore[dict-item]  # a table
-    assert _count(text) == BUNDLED["clip-vit-l14-text-infer"].model.parameters
 
 
 @pytest.mark.parametrize(

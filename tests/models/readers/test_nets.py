@@ -41,38 +41,26 @@ def test_keys_that_a_file_leaves_out_are_those_of_transformers(row: dict[str, An
     assert parameter_count(preset_from(bare).model) == row["parameters"]
 
 
-def test_an_encoder_is_asked_once_over_all_its_patches() -> None:
+def test_an_encoder_of_images_by_its_patches_stages_and_heads() -> None:
     preset = preset_from(PUBLIC["facebook/dinov2-large"][0])
     assert isinstance(preset.model, TransformerModel)
     assert isinstance(preset.run, InferRun)
     assert (preset.run.sequence_length, preset.run.new_tokens) == (37 * 37 + 1, 0)
     assert preset.model.caches == ()
+    changed = PUBLIC["facebook/convnext-tiny-224"][0] | {"depths": [3, 3, 10, 3]}
+    preset = preset_from(changed)
+    assert preset.notes.startswith("Generic")
+    assert parameter_count(preset.model) == 28_589_128 + 1_201_920
+    config = PUBLIC["facebook/dinov2-large"][0] | {"architectures": ["Dinov2ForPose"]}
+    assert parse_config(config).basis == "generic"
+    flash = {"model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096}
+    assert parse_config(flash).basis == "family"
+    wav2vec = preset_from(PUBLIC["facebook/wav2vec2-large-xlsr-53 with 32 letters"][0])
+    assert wav2vec.notes.startswith("Generic: every tensor of a config of Wav2Vec2ForCTC")
+    found = ANALYTIC.estimate(wav2vec.workload, card("H100"))
+    assert found.assumptions[0].startswith("generic: every tensor is counted")
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if "convnext" in name or "swin" in name or "resnet" in name])
 def test_a_net_of_torchvisions_sizes_has_its_layers(name: str) -> None:
     assert isinstance(preset_from(PUBLIC[name][0]).model, SequentialModel)
-
-
-def test_stages_of_other_sizes_are_a_guess_and_say_so() -> None:
-    changed = PUBLIC["facebook/convnext-tiny-224"][0] | {"depths": [3, 3, 10, 3]}
-    preset = preset_from(changed)
-    assert preset.notes.startswith("Generic")
-    assert parameter_count(preset.model) == 28_589_128 + 1_201_920
-
-
-def test_other_heads_of_an_encoder_are_not_called_exact() -> None:
-    config = PUBLIC["facebook/dinov2-large"][0] | {"architectures": ["Dinov2ForPose"]}
-    assert parse_config(config).basis == "generic"
-
-
-def test_deepseek_v4_by_the_type_that_sglangs_files_have() -> None:
-    flash = {"model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096}
-    assert parse_config(flash).basis == "family"
-
-
-def test_what_is_not_of_one_width_says_that_its_activations_are_guessed() -> None:
-    wav2vec = preset_from(PUBLIC["facebook/wav2vec2-large-xlsr-53 with 32 letters"][0])
-    assert wav2vec.notes.startswith("Generic: every tensor of a config of Wav2Vec2ForCTC")
-    found = ANALYTIC.estimate(wav2vec.workload, card("H100"))
-    assert found.assumptions[0].startswith("generic: every tensor is counted")

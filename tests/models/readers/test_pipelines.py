@@ -66,9 +66,7 @@ FLUX: dict[str, Any] = {"_class_name": "FluxTransformer2DModel", "guidance_embed
     ],
     ids=["SD3 medium", "SD3.5 medium", "SD3.5 large", "Qwen-Image", "Wan 14B", "Wan 1.3B", "Wan 2.2 5B"],
 )  # fmt: skip
-def test_denoisers_have_as_many_parameters_as_diffusers_builds(
-    config: dict[str, Any], count: int, at: "Folder"
-) -> None:
+def test_denoisers_have_the_parameters_of_diffusers(config: dict[str, Any], count: int, at: "Folder") -> None:
     assert parameter_count(preset_of(at.config(config)).model) == count
 
 
@@ -81,20 +79,14 @@ def test_vaes_have_as_many_parameters_as_diffusers_builds(config: dict[str, Any]
     assert _numbers(read_vae(Fields(config))) == count
 
 
-@pytest.mark.parametrize(
-    ("config", "named", "count"),
-    [
-        (CLIP, "CLIPTextModel", 123_060_480),
-        (CLIP, "CLIPTextModelWithProjection", 123_650_304),
-        (BIG, "CLIPTextModelWithProjection", 694_659_840),
-        (T5, "T5EncoderModel", 4_762_310_656),
-        (UMT5, "UMT5EncoderModel", 5_680_910_336),
-    ],
-    ids=["CLIP L", "CLIP L projected", "CLIP G", "T5 XXL", "UMT5 XXL"],
-)
-def test_encoders_have_as_many_parameters_as_transformers_builds(
-    config: dict[str, Any], named: str, count: int
-) -> None:
+@pytest.mark.parametrize(("config", "named", "count"), [
+    (CLIP, "CLIPTextModel", 123_060_480),
+    (CLIP, "CLIPTextModelWithProjection", 123_650_304),
+    (BIG, "CLIPTextModelWithProjection", 694_659_840),
+    (T5, "T5EncoderModel", 4_762_310_656),
+    (UMT5, "UMT5EncoderModel", 5_680_910_336),
+], ids=["CLIP L", "CLIP L projected", "CLIP G", "T5 XXL", "UMT5 XXL"])  # fmt: skip
+def test_encoders_have_the_parameters_of_transformers(config: dict[str, Any], named: str, count: int) -> None:
     assert _numbers(read_encoder(Fields(config), named)) == count
 
 
@@ -139,12 +131,28 @@ def _numbers(part: dict[str, Any]) -> int:
     return total
 
 
-def test_a_pipeline_is_all_of_its_parts(at: Folder) -> None:
+def test_a_pipeline_is_all_of_its_parts_a_second_denoiser_among_them(at: Folder) -> None:
     model = _flux(at).model
     assert isinstance(model, PipelineModel)
     assert parameter_count(model) == 11_901_408_320 + 123_060_480 + 4_762_310_656 + 83_819_683
     assert [(one.name, one.tokens) for one in model.encoders] == [("text_encoder", 77), ("text_encoder_2", 512)]
     assert model.guidance_batch == 1
+    parts = {"text_encoder": ("UMT5EncoderModel", UMT5), "transformer": ("WanTransformer3DModel", SMALL_WAN)}
+    parts |= {"transformer_2": ("WanTransformer3DModel", SMALL_WAN), "vae": ("AutoencoderKLWan", WAN_VAE)}
+    preset = preset_of(at.pipeline("WanPipeline", parts))
+    assert parameter_count(preset.model) == 2 * 1_418_996_800 + 5_680_910_336 + 126_892_531
+    found = ANALYTIC.estimate(Workload(model=preset.model, run=preset.run), H100)
+    assert {part.name for part in found.parts} >= {"weights: transformer", "weights: transformer_2"}
+
+
+def test_what_is_missing_is_told(at: Folder) -> None:
+    at.config(FLUX, "transformer")
+    index = {"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]}
+    (at.path / "model_index.json").write_text(json.dumps(index | {"vae": ["diffusers", "AutoencoderKL"]}))
+    preset = preset_of(at.path)
+    assert preset.model.__struct_config__.tag == "dit"
+    assert "its transformer only, since" in preset.notes
+    assert "vae/config.json does not exist" in preset.notes
 
 
 def test_offload_leaves_one_part_or_one_layer_on_the_card(at: Folder) -> None:
@@ -165,15 +173,6 @@ def test_offload_leaves_one_part_or_one_layer_on_the_card(at: Folder) -> None:
     assert tiled.allocated == layers.allocated  # an image of one tile
     four = {"batch_size": 4, "offload": "sequential"}
     assert asked(**four, vae_slicing=True).allocated < asked(**four).allocated
-
-
-def test_a_second_denoiser_is_counted(at: Folder) -> None:
-    parts = {"text_encoder": ("UMT5EncoderModel", UMT5), "transformer": ("WanTransformer3DModel", SMALL_WAN)}
-    parts |= {"transformer_2": ("WanTransformer3DModel", SMALL_WAN), "vae": ("AutoencoderKLWan", WAN_VAE)}
-    preset = preset_of(at.pipeline("WanPipeline", parts))
-    assert parameter_count(preset.model) == 2 * 1_418_996_800 + 5_680_910_336 + 126_892_531
-    found = ANALYTIC.estimate(Workload(model=preset.model, run=preset.run), H100)
-    assert {part.name for part in found.parts} >= {"weights: transformer", "weights: transformer_2"}
 
 
 def test_training_keeps_the_encoders_or_not(at: Folder) -> None:
@@ -214,16 +213,6 @@ def test_whole_pipelines_hold_what_they_hold_on_the_cuda_build(
     found = ANALYTIC.estimate(Workload(model=model, run=msgspec.structs.replace(preset.run, **run)), H100)
     assert found.allocated == pytest.approx(allocated, rel=0.01)
     assert found.reserved == pytest.approx(reserved, rel=0.04)
-
-
-def test_what_is_missing_is_told(at: Folder) -> None:
-    at.config(FLUX, "transformer")
-    index = {"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]}
-    (at.path / "model_index.json").write_text(json.dumps(index | {"vae": ["diffusers", "AutoencoderKL"]}))
-    preset = preset_of(at.path)
-    assert preset.model.__struct_config__.tag == "dit"
-    assert "its transformer only, since" in preset.notes
-    assert "vae/config.json does not exist" in preset.notes
 
 
 @pytest.mark.parametrize(

@@ -31,37 +31,45 @@ PACKED = {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 12
 FLOATS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
 
 
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8"),
-        ({"quant_method": "awq", "bits": 4, "version": "gemm"}, "int4"),
-        ({"bits": 4, "group_size": 128, "damp_percent": 0.01, "desc_act": False}, "int4"),
-        ({"quant_method": "auto-round", "bits": 4}, "int4"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
-        ({"quant_method": "fbgemm_fp8"}, "fp8"),
-        ({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": FLOATS}, "fp8"),
-        ({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}, "int4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
-        ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}, "nf4-double"),
-        ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, "int8"),
-        (MXFP4, "mxfp4"),
-        ({"quant_method": "spqr"}, None),
-    ],
-)
+@pytest.mark.parametrize(("said", "read"), [
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+    ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8"),
+    ({"quant_method": "awq", "bits": 4, "version": "gemm"}, "int4"),
+    ({"bits": 4, "group_size": 128, "damp_percent": 0.01, "desc_act": False}, "int4"),
+    ({"quant_method": "auto-round", "bits": 4}, "int4"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+    ({"quant_method": "fbgemm_fp8"}, "fp8"),
+    ({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": FLOATS}, "fp8"),
+    ({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}, "int4"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+    ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}, "nf4-double"),
+    ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, "int8"),
+    (MXFP4, "mxfp4"),
+    ({"quant_method": "spqr"}, None),
+])  # fmt: skip
 def test_methods_of_public_files(said: dict[str, Any], read: str | None) -> None:
     run = preset_from(LLAMA | {"quantization_config": said}).run
     assert isinstance(run, InferRun)
     assert run.quantization == read
 
 
-def test_gpt_oss_has_the_size_of_its_files() -> None:
+def test_public_files_of_gpt_oss_and_kimi_have_their_sizes() -> None:
     """openai/gpt-oss-20b, model.safetensors.index.json: 13,761,264,768 bytes; blocks of 512 B on top."""
     estimate = ANALYTIC.estimate(preset_from(GPT_OSS | {"quantization_config": MXFP4}).workload, card("H100"))
     weights = next(part.bytes for part in estimate.parts if part.name == "weights")
     assert weights == pytest.approx(13_761_264_768, rel=1e-5)
+    config = _public("kimi-k2.5")
+    packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}
+    preset = preset_from(config | {"text_config": config["text_config"] | {"quantization_config": packed}})
+    assert isinstance(preset.run, InferRun)
+    assert preset.run.quantization == "int4"
+    groups = {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 32}, "targets": ["Linear"]}}
+    said = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups": groups}
+    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    others = 2 * 128256 * 4096 + 65 * 4096
+    # 4 bits of a weight, and 8 for each 32 of them.
+    assert _weights(LLAMA | {"quantization_config": said, "torch_dtype": "bfloat16"}) == linear * 17 // 32 + 2 * others
 
 
 def _public(name: str) -> dict[str, Any]:
@@ -86,14 +94,6 @@ def test_a_method_that_is_not_known_is_said(said: dict[str, Any], method: str) -
     notes = preset_from(LLAMA | {"quantization_config": said}).notes
     assert ("is not known, and weights are counted as if they had none" in notes) == bool(method)
     assert method in notes
-
-
-def test_text_of_kimi_k2_5_keeps_its_own_quantisation() -> None:
-    config = _public("kimi-k2.5")
-    packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}
-    preset = preset_from(config | {"text_config": config["text_config"] | {"quantization_config": packed}})
-    assert isinstance(preset.run, InferRun)
-    assert preset.run.quantization == "int4"
 
 
 @pytest.mark.parametrize(("bits", "head"), [(4.0, 6), (3.5, 6), (2.25, 8)])
@@ -135,39 +135,20 @@ def test_mlx_is_counted_by_its_bits(said: dict[str, Any], bits: float) -> None:
     assert _weights(QWEN3 | {"quantization": said, "quantization_config": said}) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_what_mlx_lists_by_name_has_its_own_bits() -> None:
-    said = {"group_size": 64, "bits": 4}
-    listed = {f"model.layers.{number}.mlp.down_proj": DOWN for number in range(7)}
-    more = 7 * 1024 * 3072 * 4 / 8 + 151_936 * 1024 * (16 - 4.5) / 8
-    found = _weights(QWEN3 | {"quantization": said | listed | {"model.embed_tokens": LEFT}})
-    assert found == pytest.approx(_weights(QWEN3 | {"quantization": said}) + more, rel=1e-4)
-
-
 MLX = r"quantization\.bits or quantization\.group_size that MLX has not"
 
 
-@pytest.mark.parametrize(
-    ("config", "match"),
-    [
-        *(
-            (LLAMA | {"quantization_config": {"quant_method": "exl3"} | bits}, r"quantization_config\.bits")
-            for bits in ({}, {"bits": 0.5}, {"bits": 9})
-        ),
-        (QWEN3 | {"quantization": {"group_size": 64, "bits": 99}}, MLX),
-        (QWEN3 | {"quantization": {"group_size": 0, "bits": 4}}, MLX),
-    ],
-)
+@pytest.mark.parametrize(("config", "match"), [
+    *(
+        (LLAMA | {"quantization_config": {"quant_method": "exl3"} | bits}, r"quantization_config\.bits")
+        for bits in ({}, {"bits": 0.5}, {"bits": 9})
+    ),
+    (QWEN3 | {"quantization": {"group_size": 64, "bits": 99}}, MLX),
+    (QWEN3 | {"quantization": {"group_size": 0, "bits": 4}}, MLX),
+])  # fmt: skip
 def test_bits_that_exl3_and_mlx_have_not_are_one_sentence(config: dict[str, Any], match: str) -> None:
     with pytest.raises(UserError, match=match):
         preset_from(config)
-
-
-def test_autogptq_and_autoawq_write_beside_the_config(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    (tmp_path / "quant_config.json").write_text('{"zero_point": true, "q_group_size": 128, "w_bit": 4}')
-    assert read_config(tmp_path / "config.json").quantization == "int4"
-    (tmp_path / "quantize_config.json").write_text('{"bits": 8, "group_size": 128, "damp_percent": 0.01}')
-    assert read_config(tmp_path / "config.json").quantization == "int8"
 
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
@@ -189,32 +170,15 @@ def _kept(config: dict[str, Any], said: dict[str, Any]) -> dict[str, set[int | N
     return kept
 
 
-@pytest.mark.parametrize(
-    ("name", "said", "gigabytes"),
-    [
-        # Experts alone, with a 16-bit scale for each 32 numbers; experts with an 8-bit scale for each 32, the rest fp8.
-        ("kimi-k2.5", KIMI, 594.2),
-        ("deepseek-v4-flash", FP8 | {"expert_dtype": "fp4"}, 155.6),
-    ],
-)
+@pytest.mark.parametrize(("name", "said", "gigabytes"), [
+    # Experts alone, with a 16-bit scale for each 32 numbers; experts with an 8-bit scale for each 32, the rest fp8.
+    ("kimi-k2.5", KIMI, 594.2),
+    ("deepseek-v4-flash", FP8 | {"expert_dtype": "fp4"}, 155.6),
+])  # fmt: skip
 def test_models_of_several_formats(name: str, said: dict[str, Any], gigabytes: float) -> None:
     estimate = ANALYTIC.estimate(preset_from(_public(name) | {"quantization_config": said}).workload, card("H100"))
     weights = next(part.bytes for part in estimate.parts if part.name == "weights")
     assert weights == pytest.approx(gigabytes * 1e9, rel=2e-3)
-
-
-def test_layers_that_a_pattern_names_keep_sixteen_bits() -> None:
-    config = _public("glm-4.5-air-infer")
-    nvfp4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
-    assert set().union(*_kept(config, nvfp4).values()) == {None}
-    left = ["lm_head", "model.layers.0*", "model.layers.3.self_attn*", "model.layers.3.mlp.shared_experts*"]
-    kept = _kept(config, nvfp4 | {"ignore": left})
-    assert kept["q_proj"] == kept["shared_up_proj"] == {16, None}
-    assert kept["up_proj"] == {16}  # the only dense layer is the first
-    assert kept["experts_down_proj"] == {None}
-    model = preset_from(config | {"quantization_config": nvfp4 | {"ignore": left}}).model
-    assert isinstance(model, TransformerModel)
-    assert [group.count for group in model.tensors if group.name == "q_proj" and group.bits == 16] == [2]
 
 
 @pytest.mark.parametrize("kind", ["afmoe", "beam", "hrm_text", "hy_v4"])
@@ -234,7 +198,7 @@ def test_gates_of_attention_stay_with_attention(kind: str) -> None:
         assert gates == {"attention": None, "mlp": None} | {whole: 16}, (kind, left)
 
 
-def test_layers_with_a_format_each() -> None:
+def test_layers_that_are_named_have_bits_of_their_own() -> None:
     layers = {
         "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
         "model.layers.1.mlp.experts.0.up_proj": {"quant_algo": "NVFP4"},
@@ -242,6 +206,22 @@ def test_layers_with_a_format_each() -> None:
     said = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
     kept = _kept(_public("glm-4.5-air-infer"), said)
     assert (kept["q_proj"], kept["experts_down_proj"], kept["shared_up_proj"]) == ({8}, {None}, {16})
+    plain = {"group_size": 64, "bits": 4}
+    listed = {f"model.layers.{number}.mlp.down_proj": DOWN for number in range(7)}
+    more = 7 * 1024 * 3072 * 4 / 8 + 151_936 * 1024 * (16 - 4.5) / 8
+    found = _weights(QWEN3 | {"quantization": plain | listed | {"model.embed_tokens": LEFT}})
+    assert found == pytest.approx(_weights(QWEN3 | {"quantization": plain}) + more, rel=1e-4)
+    config = _public("glm-4.5-air-infer")
+    nvfp4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    assert set().union(*_kept(config, nvfp4).values()) == {None}
+    left = ["lm_head", "model.layers.0*", "model.layers.3.self_attn*", "model.layers.3.mlp.shared_experts*"]
+    kept = _kept(config, nvfp4 | {"ignore": left})
+    assert kept["q_proj"] == kept["shared_up_proj"] == {16, None}
+    assert kept["up_proj"] == {16}  # the only dense layer is the first
+    assert kept["experts_down_proj"] == {None}
+    model = preset_from(config | {"quantization_config": nvfp4 | {"ignore": left}}).model
+    assert isinstance(model, TransformerModel)
+    assert [group.count for group in model.tensors if group.name == "q_proj" and group.bits == 16] == [2]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +240,11 @@ def test_what_stands_beside_a_config_is_read(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.json").quantization is None
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
     assert read_config(tmp_path / "config.json").quantization == "fp8"
+    (tmp_path / "hf_quant_config.json").unlink()
+    (tmp_path / "quant_config.json").write_text('{"zero_point": true, "q_group_size": 128, "w_bit": 4}')
+    assert read_config(tmp_path / "config.json").quantization == "int4"
+    (tmp_path / "quantize_config.json").write_text('{"bits": 8, "group_size": 128, "damp_percent": 0.01}')
+    assert read_config(tmp_path / "config.json").quantization == "int8"
 
 
 def _weights(config: dict[str, Any]) -> int:
@@ -280,12 +265,3 @@ def test_groups_of_four_and_eight_bits_have_the_size_of_public_files(said: dict[
     }  # fmt: skip
     whole = _weights(qwen | ({"quantization_config": said} if said else {}))
     assert whole / 1e9 == pytest.approx(gigabytes, abs=0.051)
-
-
-def test_mxfp4_of_compressed_tensors_is_that_of_all_linear_layers() -> None:
-    groups = {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 32}, "targets": ["Linear"]}}
-    said = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups": groups}
-    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
-    others = 2 * 128256 * 4096 + 65 * 4096
-    # 4 bits of a weight, and 8 for each 32 of them.
-    assert _weights(LLAMA | {"quantization_config": said, "torch_dtype": "bfloat16"}) == linear * 17 // 32 + 2 * others

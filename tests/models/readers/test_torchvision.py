@@ -56,14 +56,11 @@ def test_names_of_timm_and_torchvision(name: str, parameters: int, tmp_path: Pat
     assert parameter_count(found) == parameters
 
 
-def test_a_config_of_timm_has_its_own_classes_and_size() -> None:
+def test_a_net_by_its_name_or_config_and_one_that_is_not_known(tmp_path: Path) -> None:
     values = {"architecture": "convnext_tiny", "num_classes": 10, "pretrained_cfg": {"input_size": [3, 288, 288]}}
     model = parse_config(values).model
     assert model["input_shape"] == [3, 288, 288]
     assert parameter_count(msgspec.convert(model, SequentialModel)) == 28_589_128 - 990 * 769
-
-
-def test_a_net_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architecture": "coatnet_0"}', encoding="utf-8")
     with pytest.raises(UserError, match="timm's 'coatnet_0'"):
         preset_named(str(tmp_path / "config.json"), PresetLibrary(tmp_path))
@@ -76,28 +73,22 @@ def _list(*layers: dict[str, Any], shape: tuple[int, ...] = (3, 16, 16)) -> Sequ
 CONV = {"type": "conv", "out_channels": 8, "kernel_size": 3, "padding": 1}
 
 
-def test_a_unet_without_conditions() -> None:
+def test_a_unet_without_conditions_and_a_skip_over_repeats() -> None:
     net = _list(
         CONV, {"type": "mark", "name": "skip"}, {"type": "pooling"}, CONV, {"type": "upsample"},
         {"type": "join", "names": ["skip"], "how": "concat"}, {**CONV, "out_channels": 3},
     )  # fmt: skip
     assert parameter_count(net) == (27 * 8 + 8) + (72 * 8 + 8) + (144 * 3 + 3)
-
-
-def test_a_skip_over_repeats_joins_what_was_marked() -> None:
     down = {"type": "repeat", "times": 2, "layers": [CONV, {"type": "activation"}]}
     net = _list(CONV, {"type": "mark", "name": "up"}, down, {"type": "join", "names": ["up"], "how": "concat"}, CONV)
     assert parameter_count(net) == (27 * 8 + 8) + 2 * (72 * 8 + 8) + (144 * 8 + 8)
 
 
-@pytest.mark.parametrize(
-    ("layers", "sentence"),
-    [
-        ([CONV, {"type": "join", "names": ["a"]}], "nothing before it is marked 'a'"),
-        ([{"type": "mark", "name": "a"}, CONV, {"type": "join", "names": ["a"]}], "does not go with"),
-        ([CONV, {"type": "window-attention", "num_heads": 3}], "window attention of 3 heads"),
-    ],
-)
+@pytest.mark.parametrize(("layers", "sentence"), [
+    ([CONV, {"type": "join", "names": ["a"]}], "nothing before it is marked 'a'"),
+    ([{"type": "mark", "name": "a"}, CONV, {"type": "join", "names": ["a"]}], "does not go with"),
+    ([CONV, {"type": "window-attention", "num_heads": 3}], "window attention of 3 heads"),
+])  # fmt: skip
 def test_branches_that_do_not_fit_are_refused(layers: list[dict[str, Any]], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         parameter_count(_list(*layers))

@@ -56,7 +56,7 @@ def test_parameters_are_the_published_weights(name: str, parameters: int, tmp_pa
     assert parameter_count(preset_named(name, PresetLibrary(tmp_path)).preset.model) == parameters
 
 
-def test_frozen_stages_have_neither_gradients_nor_states() -> None:
+def test_frozen_stages_and_transposed_or_dilated_convolutions() -> None:
     """Of Faster R-CNN's 41.8 M parameters the first convolution and stage are frozen, 222,400 of them."""
     run = {
         "net": "fasterrcnn_resnet50_fpn", "kind": "train", "batch_size": 1, "precision": "fp32", "optimizer": "adamw",
@@ -64,11 +64,30 @@ def test_frozen_stages_have_neither_gradients_nor_states() -> None:
     estimate = ANALYTIC.estimate(_workload(run), card("H200"))
     states = next(part.bytes for part in estimate.parts if part.name == "optimizer")
     assert states == pytest.approx(8 * (41_755_286 - 222_400), rel=0.002)
+    head = {**CONV, "out_channels": 3}
+    assert parameter_count(_list(head, {**head, "weights": "shared"})) == 3 * 3 * 9 + 3
+    net = _list(
+        {"type": "mark", "name": "image"},
+        {**CONV, "padding": 2, "dilation": 2, "stride": 2},
+        {"type": "conv", "out_channels": 3, "kernel_size": 2, "stride": 2, "transposed": True},
+        {"type": "join", "names": ["image"]},
+    )
+    assert parameter_count(net) == 8 * 27 + 8 + 8 * 12 + 3
+    net = _list({"type": "mark", "name": "level"}, CONV, {"type": "regions", "names": ["levle"]})
+    with pytest.raises(UserError, match=r"nothing before it is marked 'levle' .did you mean level."):
+        parameter_count(net)
 
 
-def test_a_net_nearly_named_so_is_told(tmp_path: Path) -> None:
+def test_a_net_nearly_named_so_or_weights_beside_a_refused_config_are_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean deeplabv3_resnet50"):
         preset_named("deeplab3_resnet50", PresetLibrary(tmp_path))
+    # The sentence sent people from the config to the weights and back.
+    (tmp_path / "config.json").write_text('{"architectures": ["UnheardForCausalLM"], "model_type": "unheard"}')
+    tensor = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]}
+    header = json.dumps({"encoder.subsampling.linear.weight": tensor}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
+    with pytest.raises(UserError, match=r"holds 64 numbers.*'UnheardForCausalLM' but has no "):
+        preset_named(str(tmp_path / "model.safetensors"), PresetLibrary(tmp_path))
 
 
 def test_a_detector_has_the_net_that_its_config_names_or_is_refused(tmp_path: Path) -> None:
@@ -89,42 +108,11 @@ def test_a_detector_has_the_net_that_its_config_names_or_is_refused(tmp_path: Pa
     assert parameter_count(preset_named(str(tmp_path), PresetLibrary(tmp_path)).preset.model) == 64 * 3 * 7 * 7
 
 
-def test_weights_beside_a_refused_config_say_why(tmp_path: Path) -> None:
-    """The sentence sent people from the config to the weights and back."""
-    (tmp_path / "config.json").write_text('{"architectures": ["UnheardForCausalLM"], "model_type": "unheard"}')
-    tensor = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]}
-    header = json.dumps({"encoder.subsampling.linear.weight": tensor}).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
-    with pytest.raises(UserError, match=r"holds 64 numbers.*'UnheardForCausalLM' but has no "):
-        preset_named(str(tmp_path / "model.safetensors"), PresetLibrary(tmp_path))
-
-
 def _list(*layers: dict[str, Any]) -> SequentialModel:
     return msgspec.convert({"kind": "sequential", "input_shape": [3, 64, 64], "layers": layers}, SequentialModel)
 
 
 CONV = {"type": "conv", "out_channels": 8, "kernel_size": 3, "padding": 1}
-
-
-def test_shared_weights_count_once() -> None:
-    head = {**CONV, "out_channels": 3}
-    assert parameter_count(_list(head, {**head, "weights": "shared"})) == 3 * 3 * 9 + 3
-
-
-def test_a_transposed_convolution_and_a_dilated_one() -> None:
-    net = _list(
-        {"type": "mark", "name": "image"},
-        {**CONV, "padding": 2, "dilation": 2, "stride": 2},
-        {"type": "conv", "out_channels": 3, "kernel_size": 2, "stride": 2, "transposed": True},
-        {"type": "join", "names": ["image"]},
-    )
-    assert parameter_count(net) == 8 * 27 + 8 + 8 * 12 + 3
-
-
-def test_squares_of_something_unmarked_are_refused() -> None:
-    net = _list({"type": "mark", "name": "level"}, CONV, {"type": "regions", "names": ["levle"]})
-    with pytest.raises(UserError, match=r"nothing before it is marked 'levle' .did you mean level."):
-        parameter_count(net)
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run["kind"] == "infer"], ids=lambda run: str(run["net"]))

@@ -8,15 +8,12 @@ import pytest
 from vramtui.models.shapes.known import defaults_of, filled_in
 
 
-def test_parts_are_filled_in_by_their_own_types() -> None:
+def test_parts_are_filled_in_by_their_own_types_and_others_are_left_as_they_are() -> None:
     whole = filled_in({"text_config": {"hidden_size": 96}, "audio_config": {}}, "clap")
     assert whole["text_config"]["model_type"] == "clap_text_model"
     assert whole["text_config"]["hidden_size"] == 96
     assert whole["text_config"]["num_hidden_layers"] == 12
     assert whole["audio_config"]["patch_embeds_hidden_size"] == 96
-
-
-def test_a_type_of_nobodys_is_left_as_it_is() -> None:
     values = {"model_type": "nobodys", "hidden_size": 8, "text_config": {"model_type": "llama"}}
     whole = filled_in(values, "nobodys")
     assert {key: whole[key] for key in ("model_type", "hidden_size")} == {"model_type": "nobodys", "hidden_size": 8}

@@ -2,16 +2,13 @@
 
 import json
 from collections import Counter
-from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.recorded.architectures import KINDS, recorded
 from tests.tables import rows
 from vramtui.models.readers.bounded import DamagedError
@@ -35,27 +32,25 @@ def test_every_class_that_is_known_has_the_parameters_of_the_module(kind: str) -
             assert counted(row["architecture"], row["config"]) == row["parameters"], row["type"]
 
 
-def test_what_is_not_complete_is_listed_with_its_reason_and_not_used() -> None:
+def test_classes_are_complete_and_nets_of_timm_are_those_that_were_built() -> None:
     assert not REST.keys() & set(TABLE.names())
     assert all(REST.values())
-
-
-def test_what_is_written_by_hand_is_not_generated_and_has_its_reason() -> None:
     folder = Path(known.__file__).parent
     by_hand = json.loads((folder / "by_hand.json").read_text(encoding="utf-8"))
     generated = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))["classes"]
     assert not by_hand.keys() & generated.keys()
     assert all(one["why"] for one in by_hand.values())
-
-
-def test_dense_layers_and_heads_follow_the_keys_of_a_public_file() -> None:
-    """GLM-4.5-Air has one shared expert beside one dense layer, and heads that are not its width over their number."""
+    inside_others = {"kosmos_2_text_model", "kosmos_2_5_text_model"}  # their classes are those of the whole
+    names = TABLE.names()
+    for kind in (JOINED | STREAMS.keys() | TEXTS.keys() | TRANSLATORS) - inside_others:
+        assert any(TABLE.knows(name, kind) for name in names), kind
+    # GLM-4.5-Air has one shared expert beside one dense layer, and heads that are not its width over their number.
     row = next(row for row in recorded("public") if row["name"] == "glm-4.5-air")
     assert counted("Glm4MoeForCausalLM", row["config"]) == row["parameters"]
-
-
-def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes() -> None:
-    """Sam3TrackerModel is built from `tracker_config` of a video's config, whose own keys are not its own."""
+    config = {"model_type": "zaya", "num_hidden_layers": 6}
+    few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))
+    assert 0 < few < many
+    # Sam3TrackerModel is built from `tracker_config` of a video's config, whose own keys are not its own.
     own = next(row for row in recorded("mask-generation") if row["type"] == "sam3_video")["config"]
     tracker = own["tracker_config"]
     wider = tracker | {"vision_config": tracker["vision_config"] | {"fpn_hidden_size": 512}}
@@ -64,6 +59,19 @@ def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes(
     assert counted("Sam3TrackerModel", own | {"vision_config": wider["vision_config"]}) == base
     assert not TABLE.knows("Sam3TrackerModel", "sam3")
     assert not TABLE.knows("Sam3TrackerModel", ["sam3_video"])
+
+    def numbers(config: dict[str, Any]) -> int:
+        tensors = shape_table().tensors("DetrModel", {"model_type": "detr", **config})
+        return sum(one.count * prod(one.shape) for one in tensors)
+
+    usual = numbers({})
+    assert numbers({"backbone": "resnet50", "use_timm_backbone": True}) == usual
+    deeper = numbers({"backbone_config": {"model_type": "timm_backbone", "backbone": "resnet101"}})
+    assert numbers({"backbone": "resnet101"}) == deeper
+    # Blocks of the third stage (torchvision's nets have 44,549,160 and 25,557,032 parameters).
+    assert 18_800_000 < deeper - usual < 19_000_000
+    with pytest.raises(DamagedError, match="whose tensors are not known"):
+        numbers({"backbone": "swin_large"})
 
 
 @pytest.mark.torch
@@ -120,12 +128,6 @@ def test_every_part_that_a_class_is_made_of_is_known() -> None:
     assert sum(map(bool, refusals)) < 0.1 * len(refusals)
 
 
-def test_layers_follow_the_keys_that_say_which_they_are() -> None:
-    config = {"model_type": "zaya", "num_hidden_layers": 6}
-    few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))
-    assert 0 < few < many
-
-
 @pytest.mark.parametrize(
     "keys",
     [
@@ -144,32 +146,3 @@ JSON = st.recursive(
     max_leaves=6,
 )
 KEYS = ("hidden_size", "num_hidden_layers", "layer_types", "text_config", "vision_config", "depths", "id2label")
-
-
-@examples(60)
-@given(st.sampled_from(sorted(TABLE.names())), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
-def test_anybodys_config_is_counted_or_refused(architecture: str, keys: dict[str, Any]) -> None:
-    with suppress(DamagedError):
-        assert counted(architecture, keys) >= 0
-
-
-def test_every_type_that_is_read_by_shapes_has_a_class() -> None:
-    inside_others = {"kosmos_2_text_model", "kosmos_2_5_text_model"}  # their classes are those of the whole
-    names = TABLE.names()
-    for kind in (JOINED | STREAMS.keys() | TEXTS.keys() | TRANSLATORS) - inside_others:
-        assert any(TABLE.knows(name, kind) for name in names), kind
-
-
-def test_a_net_of_timm_is_one_of_those_that_were_built() -> None:
-    def numbers(config: dict[str, Any]) -> int:
-        tensors = shape_table().tensors("DetrModel", {"model_type": "detr", **config})
-        return sum(one.count * prod(one.shape) for one in tensors)
-
-    usual = numbers({})
-    assert numbers({"backbone": "resnet50", "use_timm_backbone": True}) == usual
-    deeper = numbers({"backbone_config": {"model_type": "timm_backbone", "backbone": "resnet101"}})
-    assert numbers({"backbone": "resnet101"}) == deeper
-    # Blocks of the third stage (torchvision's nets have 44,549,160 and 25,557,032 parameters).
-    assert 18_800_000 < deeper - usual < 19_000_000
-    with pytest.raises(DamagedError, match="whose tensors are not known"):
-        numbers({"backbone": "swin_large"})

@@ -23,11 +23,8 @@ FIRST_OF_EDGE = [
 ]  # fmt: skip
 
 
-def test_tensors_stand_alike_together_and_norms_behind_the_rest() -> None:
+def test_tensors_stand_alike_together_and_stretches_of_every_decoder_add_up() -> None:
     assert [(one.module, one.shape, one.count, one.layer) for one in decoder_spec(EDGE).tensors()] == FIRST_OF_EDGE
-
-
-def test_latent_attention_has_its_ranks() -> None:
     latent = msgspec.structs.replace(
         EDGE, kv_lora_rank=5, q_lora_rank=4, qk_nope_head_dim=3, qk_rope_head_dim=2, v_head_dim=7, attention_bias=False
     )
@@ -39,24 +36,11 @@ def test_latent_attention_has_its_ranks() -> None:
     assert {kind.per_token for kind in decoder_spec(latent).caches()} == {7}
     with pytest.raises(UserError, match=r"needs model\.qk_nope_head_dim"):
         decoder_spec(msgspec.structs.replace(latent, v_head_dim=None))
-
-
-def test_sliding_layers_are_those_between_each_nth() -> None:
     kept = 2 * 2 * 3
     spec = decoder_spec(EDGE)
     assert spec.caches() == (LayerCache(layers=2, per_token=kept), LayerCache(layers=5, per_token=kept, window=8))
     assert [kind.layers for kind in spec.caches(2, 4)] == [1, 1]
     assert [kind.layers for kind in spec.caches(3, 5)] == [2]
-
-
-def _counted(tensors: tuple[Parameter, ...]) -> Counter[tuple[str, tuple[int, ...]]]:
-    counts: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    for tensor in tensors:
-        counts[tensor.module, tensor.shape] += tensor.count
-    return counts
-
-
-def test_stretches_of_every_known_decoder_add_up() -> None:
     assert len(known_decoders()) > 300
     for name, model in known_decoders().items():
         spec, layers = decoder_spec(model), model.num_hidden_layers
@@ -67,3 +51,10 @@ def test_stretches_of_every_known_decoder_add_up() -> None:
             halves = (*spec.block_tensors(0, cut), *spec.block_tensors(cut, layers))
             assert _counted(halves) == _counted(spec.block_tensors(0, layers)), name
             assert sum(kind.layers for kind in spec.caches_by_kind(0, layers)) == layers, name
+
+
+def _counted(tensors: tuple[Parameter, ...]) -> Counter[tuple[str, tuple[int, ...]]]:
+    counts: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for tensor in tensors:
+        counts[tensor.module, tensor.shape] += tensor.count
+    return counts

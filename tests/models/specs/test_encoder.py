@@ -46,16 +46,13 @@ def _counted(tensors: tuple[Parameter, ...]) -> Counter[tuple[str, tuple[int, ..
     return counts
 
 
-def test_every_tensor_is_one_that_a_pass_uses() -> None:
+def test_every_tensor_is_one_that_a_pass_uses_and_impossible_sizes_are_refused() -> None:
     known = _known()
     assert len(known) > 12
     for name, model in known.items():
         short = None if model.image_size else 1
         program = program_of(model, InferRun(precision="fp32", sequence_length=short), ANY_CARD)
         assert _counted(encoder_spec(model).tensors()) == _counted(program.frozen), name
-
-
-def test_a_head_over_words_has_a_bias_alone() -> None:
     words = encoder_spec(msgspec.structs.replace(TEXT, head="mlm", pooler=False))
     assert [(one.module, one.shape) for one in words.tensors_after()] == [
         ("transform", (12, 12)),
@@ -63,9 +60,6 @@ def test_a_head_over_words_has_a_bias_alone() -> None:
         ("transform_norm", (12,)),
         ("decoder", (11,)),
     ]
-
-
-def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match="does not divide"):
         encoder_spec(msgspec.structs.replace(TEXT, num_attention_heads=5))
     with pytest.raises(UserError, match="give one of the two"):

@@ -111,15 +111,12 @@ def test_every_tensor_is_one_that_a_pass_uses(name: str) -> None:
     assert _counted(spec.tensors(), of_layers=of_layers) == _counted(program.frozen, of_layers=of_layers)
 
 
-@pytest.mark.parametrize(
-    ("model", "sentence"),
-    [
-        (msgspec.structs.replace(BART, num_attention_heads=5), "does not divide"),
-        (msgspec.structs.replace(WHISPER, max_source_positions=None), "which needs"),
-        (msgspec.structs.replace(UNET, transformer_layers_per_block=(0,)), "give one for each"),
-        (msgspec.structs.replace(UNET, sample_size=9), "cannot be halved"),
-    ],
-)
+@pytest.mark.parametrize(("model", "sentence"), [
+    (msgspec.structs.replace(BART, num_attention_heads=5), "does not divide"),
+    (msgspec.structs.replace(WHISPER, max_source_positions=None), "which needs"),
+    (msgspec.structs.replace(UNET, transformer_layers_per_block=(0,)), "give one for each"),
+    (msgspec.structs.replace(UNET, sample_size=9), "cannot be halved"),
+])  # fmt: skip
 def test_sizes_that_cannot_be_are_refused(model: Any, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         model_spec(model)

@@ -109,19 +109,15 @@ _TGI_ARGS = re.compile(
 _COUNT = re.compile(r"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+")
 _GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d+)?")
 _TASKS = re.compile(r"--ntasks-per-node[= ]\s*(\d+)")
-_ON_GPU = re.compile(r"nvidia|gpu|cuda|inference", re.IGNORECASE)
 _NODES = re.compile(r"(?:--nodes|-N)[= ]\s*(\d+)")
 
 
 class Pasted(msgspec.Struct, frozen=True):
-    """The command that starts a job, with the variables that count behind it, the GPUs that its script asks for, and
-    other services of its file that use a GPU.
-    """
+    """The command that starts a job, with the variables that count behind it, and the GPUs that its script asks for."""
 
     command: str
     gpus: int | None = None
     card: str = ""
-    others: tuple[str, ...] = ()
 
 
 def is_command(text: str) -> bool:
@@ -190,8 +186,7 @@ def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Paste
     image = f"# {services[chosen].get('image', '')}\n"
     pasted = command_in(image + shlex.join([*variables, *commands[chosen]]))
     counts = re.findall(r"'count': (\d+)", str(services[chosen].get("deploy")))
-    others = tuple(key for key, value in services.items() if key != chosen and _ON_GPU.search(str(value)))
-    return msgspec.structs.replace(pasted, gpus=int(counts[0]) if counts else pasted.gpus, others=others)
+    return msgspec.structs.replace(pasted, gpus=int(counts[0])) if counts else pasted
 
 
 def _service_words(service: Mapping[str, Any]) -> list[str]:
