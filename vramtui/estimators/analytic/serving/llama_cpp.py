@@ -39,6 +39,7 @@ PROJECTOR_BUFFER = 256 * MIB
 CACHE_STEP = 256
 # Ollama's context by the memory of all its GPUs since 0.15.5 (server/routes.go, 0.33.2); before, the last of them.
 OLLAMA_CONTEXTS, OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096)), (0, 15, 5)
+CHECKPOINTS = 24  # states that Ollama keeps of each sequence besides its own (kvcache/recurrent.go, 0.20)
 SEQUENCES = 4  # which share one cache if llama-server is not given a number (tools/server/server.cpp, 0c1e57098)
 SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA build reports on an emulated H100"
 
@@ -58,7 +59,7 @@ class Offloaded:
             raise UserError(f"run.engine_version: {build!r} is not a build of llama.cpp; write it as b9842")
         self.build = int(build)
         asked = every + 1 if run.gpu_layers is None else min(run.gpu_layers, every + 1)
-        first_output = self.build >= OUTPUT_FIRST
+        first_output = self.build >= OUTPUT_FIRST and run.engine != "ollama"
         self.output = asked > (0 if first_output else every)
         self.layers = max(0, min(asked - first_output, every))
         self.is_whole, start = self.layers == every, every - self.layers  # no block is in host memory
@@ -76,6 +77,8 @@ class Offloaded:
         self.without_experts = max(0, min(self.stop, run.cpu_moe or 0) - self.first) if model.num_experts else 0
         self.recipe = inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
+        # The compute buffer before June 2026: logits of each token of a micro-batch.
+        self.all_logits = 4 * self.batch * (model.hidden_size + model.vocab_size) * self.output
         types = run.kv_cache, run.kv_cache_v or run.kv_cache  # of keys and values, which are as many
         self.bits = sum(cache_bits(one, run.precision) for one in types) / 2
         self.sequences = run.max_num_seqs or SEQUENCES
@@ -120,10 +123,11 @@ class Offloaded:
             return 0, "the cache is in host memory"
         kinds = self._kinds(self.first, self.stop)
         states = sum(kind.layers * state_bytes(kind, 2) for kind in kinds)
-        size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * self.sequences
+        copies = self.sequences * (1 + CHECKPOINTS * (self.run.engine == "ollama"))
+        size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * copies
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
         terms = [f"{kind.layers} layers x {self._cells(kind):,} tokens x {each}" for kind in kinds if kind.per_token]
-        terms += [f"{states:,} B of states of {self.sequences} sequences"] if states else []
+        terms += [f"{copies} states of {states:,} B"] if states else []
         return size, " + ".join(terms) or "no layer is on the card"
 
     def _cells(self, kind: LayerCache) -> int:
@@ -167,15 +171,18 @@ class Offloaded:
         size = 4 * batch * (wide + 2 * model.hidden_size + heads)
         formula = f"{batch} tokens x 4 B x ({words} MLP + {stream})"
         at_once = []
-        if self.output:
-            rows = min(self.sequences, batch) if self.build >= FEWER_LOGITS else batch
+        if self.output and self.build >= FEWER_LOGITS:
+            rows = min(self.sequences, batch)
             logits = 4 * (rows * model.vocab_size + 3 * batch * model.hidden_size)
             words = f"{rows} x {model.vocab_size:,} logits + {batch} tokens x 3 x {model.hidden_size:,} stream"
             at_once.append((logits, f"4 B x ({words})"))
         if self.run.attention == "eager":
             # The scores of all heads and the mask, in fp32.
             cells = max((self._cells(kind) for kind in self._kinds(0) if kind.per_token), default=0)
-            scores = 4 * batch * ((model.num_attention_heads + 1) * cells + 2 * model.hidden_size + heads)
+            # A fused product and what it is made of lie below the scores (pythia 2.8B, b4300; seen in this log only).
+            fused = (model.num_attention_heads + 2 * model.kv_heads) * model.head_size
+            below = model.hidden_size + fused if model.fused_qkv else heads
+            scores = 4 * batch * ((model.num_attention_heads + 1) * cells + 2 * model.hidden_size + below)
             at_once.append(
                 (scores, f"{batch} tokens x 4 B x ({model.num_attention_heads} scores + mask of {cells:,} + {stream})")
             )
@@ -196,7 +203,10 @@ class Offloaded:
             size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
         size, formula = max([(size, formula), *at_once])
         masks = sum({kind.cached(self.context) for kind in self._kinds(0) if kind.per_token})
-        return size + 2 * batch * masks, f"{formula} + {batch} tokens x masks of {masks:,} tokens x 2 B"
+        size, formula = size + 2 * batch * masks, f"{formula} + {batch} tokens x masks of {masks:,} tokens x 2 B"
+        before = self.all_logits if self.build < FEWER_LOGITS else 0
+        words = f"{batch} tokens x 4 B x ({model.vocab_size:,} logits + {model.hidden_size:,} stream)"
+        return (size, formula) if size > before else (before, words)
 
 
 def _in_steps(tokens: int) -> int:
@@ -271,12 +281,9 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             for gpu, (size, cached, works) in enumerate(rows)
         ]
         notes.append(f"bytes of one card of {gpus}: CUDA{fullest}, the fullest")
-    # The buffer before June 2026 has logits of each token of a micro-batch.
-    before = 4 * there.batch * (model.hidden_size + model.vocab_size) if there.output else 0
-    if before > compute:
-        notes.append(
-            f"llama.cpp before June 2026 takes {format_bytes(before)} as compute buffer, logits of each token in it"
-        )
+    if there.all_logits > compute:
+        before = f"llama.cpp before June 2026 takes {format_bytes(there.all_logits)} as compute buffer"
+        notes.append(f"{before}, logits of each token in it")
     states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
     if model.num_experts or states or not (there.is_whole and (there.output or gpus > 1)):
         notes.append(
