@@ -24,7 +24,7 @@ from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.derived import finder_of, preset_of_job_file, with_job_file
 from vramtui.presets.importers.flags import KEYS, MODEL_KEYS
 from vramtui.presets.importers.job_files import JobFile, files_named, files_of, not_read, offers_of_file, read_job_file
-from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.importers.process_offers import draft_from_process, start_from
 from vramtui.presets.named_presets import preset_named
 
 LIBRARY = bundled_library()
@@ -46,7 +46,7 @@ def test_what_files_say(name: str, tmp_path: Path) -> None:
     path.write_text(text)
     file = read_job_file(path, file_name)
     assert file.kind == kind
-    offers = draft_from_file(file, LIBRARY)
+    offers = draft_from_process("", LIBRARY, (file,))
     assert {offer.key: offer.value for offer in offers} == {"run.kind": "train", **dict(said)}
     assert all(offer.flag.startswith(file_name) for offer in offers)
     note = not_read(file)
@@ -92,7 +92,7 @@ def test_json_is_told_as_json_and_names_and_values_are_safe_to_show(tmp_path: Pa
     with pytest.raises(UserError, match=r"x\.json is not valid JSON: "):
         _read(tmp_path, "{", "x.json")
     file = _read(tmp_path, 'base_model: "\\e[2Jx"\n"\\e[1mkey": 1\n')
-    assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_file(file, LIBRARY))
+    assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_process("", LIBRARY, (file,)))
 
 
 def test_only_plain_files_that_end_are_read(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str
     file = JobFile("x", kind, {name: str(value) for name, value in values.items()})
     for offer in offers_of_file(file):
         assert offer.flag.startswith("x: ")
-    draft = start_from(draft_from_file(file, LIBRARY), LIBRARY, "mine")
+    draft = start_from(draft_from_process("", LIBRARY, (file,)), LIBRARY, "mine")
     assert {problem.key for problem in draft.problems} <= {"model", "run", "run.lora", "parallel", "model.num_experts"}
 
 

@@ -54,7 +54,7 @@ from vramtui.presets.draft import (
 from vramtui.presets.importers.derived import finder_of
 from vramtui.presets.importers.flags import TITLES
 from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file
-from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.importers.process_offers import draft_from_process, start_from
 from vramtui.presets.measured import with_measured
 from vramtui.presets.reader import load_preset
 from vramtui.presets.whole_files import NotDurableError
@@ -640,7 +640,7 @@ class EditorScreen(ViewScreen):
         def offer(file: JobFile) -> None:
             stem = PurePath(file.name).stem
             title = f"A new preset from {file.name} ({TITLES[file.kind]})"
-            offers = draft_from_file(file, opened.host.known_presets)
+            offers = draft_from_process("", opened.host.known_presets, (file,))
             self._offer(title, stem if NAME.fullmatch(stem) else "job", offers, tuple(filter(None, [not_read(file)])))
 
         def begin(at: int) -> None:

@@ -51,11 +51,6 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
     return plain, original[1] if original is not None else None
 
 
-def known_without_owner(name: str) -> tuple[str, str | HubConfig | None]:
-    """The known config of a name without owner, `Qwen3-14B`, where every owner of that name means the same model."""
-    return _by_tail().get(name.lower(), (name, None))
-
-
 def known_names() -> tuple[str, ...]:
     """Every name that is known here as the Hub writes it, and without its owner where that is enough."""
     whole = [name for name, _ in (*names_on_hub().values(), *configs_on_hub().values())]
@@ -150,7 +145,10 @@ def other_spelling(text: str) -> OtherSpelling | None:
     if quantized := _QUANTIZED.fullmatch(text):
         name = _find_name(quantized[1]) or _find_name(quantized[1].rpartition("/")[2])
         unquantized = next((words for repository, words in _UNQUANTIZED.items() if repository.fullmatch(text)), "")
-        return None if name is None else OtherSpelling(name, quantized.lastgroup or "", "", unquantized)
+        kind = quantized.lastgroup or ""
+        # Unsloth quantizes the scales again (bnb_4bit_use_double_quant of its config.json).
+        kind = "nf4-double" if kind == "nf4" and text.lower().startswith("unsloth/") else kind
+        return None if name is None else OtherSpelling(name, kind, "", unquantized)
     # Without a size ("kimi-k2") the words may name a family.
     name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
     return None if name is None else OtherSpelling(name)
@@ -278,7 +276,9 @@ def _net(text: str) -> Resolved | None:
 
 
 def _on_hub(text: str) -> Resolved | None:
-    return _of_hub(*(known_without_owner if "/" not in text or text.startswith(TIMM) else known_on_hub)(text))
+    if "/" in text and not text.startswith(TIMM):
+        return _of_hub(*known_on_hub(text))
+    return _of_hub(*_by_tail().get(text.lower(), (text, None)))  # all owners of that name mean the same model
 
 
 def _of_hub(name: str, known: str | HubConfig | None) -> Resolved | None:

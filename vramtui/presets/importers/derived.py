@@ -48,7 +48,7 @@ from vramtui.presets.importers.job_files import (
 from vramtui.presets.importers.process_offers import (
     MODEL_FILE,
     PRESET,
-    draft_from_file,
+    draft_from_process,
     engine_of,
     family_of,
     match_words,
@@ -385,7 +385,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     file = read_job_file(path)
     if file.kind == "torchtune" and "optimizer._component_" not in file.values:
         raise UserError(f"{path_text(path)} names no optimizer, so it trains nothing: give its model's name instead")
-    values = {offer.key: offer.value for offer in draft_from_file(file, library)}
+    values = {offer.key: offer.value for offer in draft_from_process("", library, (file,))}
     # The model's name or folder; of an address on huggingface.co the name.
     named = next((without_address(file.values[key]) for key in MODEL_KEYS if key in file.values), None)
     is_name = named is not None and is_repository(named)

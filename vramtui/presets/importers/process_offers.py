@@ -133,11 +133,6 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     return (*begin, *by_key.values(), words)
 
 
-def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
-    """Offer what a training program's file sets, without the command line that names it."""
-    return draft_from_process("", library, (file,))
-
-
 def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[str, tuple[str | None, Known]]:
     """Return a run's settings of training programs' files, and those programs' defaults: under each key its value, None
     if it is unknown, and where it is from.
@@ -320,6 +315,8 @@ _SERVERS = re.compile(
 )
 # The shape is the preset's: a command line that names another one names another model.
 _HEADS = ("run", "parallel")
+# Keys that a model's name may state more exactly than a flag: --bf16, --quantization bitsandbytes.
+_COARSE = {"run.precision", "run.quantization"}
 
 
 def with_command(preset_file: PresetFile, command: str) -> PresetFile:
@@ -355,7 +352,7 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         changed = _changed(workload, offer.key, read)
         if changed is not None:
             workload = changed
-        if changed is not None or (offer.key == "run.precision" and _has(workload, offer.key)):
+        if changed is not None or (offer.key in _COARSE and _has(workload, offer.key)):
             known[offer.key] = Known(offer.key, "command line", offer.flag)
     if bundled:
         if is_off:
@@ -397,7 +394,7 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
             spelled = table[option.name][1](option.value)
             if spelled is None:
                 return option.value.lower() in SAYS_NOTHING
-            return printable(option.flag) in read or table[option.name][0] == "run.precision"
+            return printable(option.flag) in read or table[option.name][0] in _COARSE
         known = (*MODEL_FLAGS, *_ADAPTERS, *LAUNCHED, *SHARED, *OWN, *FILE_OPTIONS, "nnodes", "num_nodes", "resolution")
         return (
             option == named
@@ -452,8 +449,8 @@ def _changed(workload: Workload, key: str, value: object) -> Workload | None:
         table = table[head]
     if heads[0] == "run" and last not in table:
         return None
-    if last == "precision" and str(table[last]).partition("-")[0] == str(value).partition("-")[0]:
-        return None  # `--bf16` says no more of how weights are kept than the preset does
+    if key in _COARSE and str(table[last]).partition("-")[0] == str(value).partition("-")[0]:
+        return None
     table[last] = value
     try:
         return msgspec.convert(tables, Workload)
