@@ -2,20 +2,11 @@
 
 import pytest
 
-from tests.recorded.cases import Outcome, outcomes
+from tests.recorded.cases import FOLDER, Outcome, outcomes
+from vramtui.core.base import toml
 
-# What is wrong or partly right today, with the reason; the list may only shrink.
-KNOWN: dict[str, str] = {
-    "diffusion/flux-quantized torchao int8": "run.quantization = int8 is bitsandbytes', which keeps T5's wo in fp32",
-}
-# What an answer states a range for, which the true figure is in; the list may only shrink.
-RANGES = {
-    "serving/langx101-gb10",
-    "serving/spark-vllm-396",
-    "serving/vllm-2031-llama2-70b 0.2.5",
-    "serving/vllm-21348",
-    "serving/vllm-28228",
-}
+# What is not right today, with the reason, and what an answer states a range for; both lists may only shrink.
+KNOWN, RANGES = toml.loads((FOLDER / "known.toml").read_text(encoding="utf-8")).values()
 
 
 def name_of(one: Outcome) -> str:

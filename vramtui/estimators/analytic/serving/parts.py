@@ -147,16 +147,9 @@ def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
 
 def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
     """Refuse settings that vLLM and SGLang do not have."""
-    for name, unused in (
-        ("gpu_layers", None),
-        ("tensor_split", None),
-        ("cpu_moe", None),
-        ("no_kv_offload", False),
-        ("mmproj", False),
-        ("attention", "flash"),
-        ("kv_cache_v", None),
-    ):
-        if getattr(run, name) != unused:
+    names = ("gpu_layers", "tensor_split", "cpu_moe", "no_kv_offload", "mmproj", "attention", "kv_cache_v")
+    for name in names:
+        if getattr(run, name) != getattr(ServeRun(), name):
             raise UserError(f"run.{name} is llama.cpp's, and not {engine}'s (run.engine)")
     if run.kv_cache not in {None, "fp32", "bf16", "fp16", "fp8"}:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: {engine} keeps its cache in 16 bits or in fp8")
