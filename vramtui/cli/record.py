@@ -23,7 +23,6 @@ from vramtui.monitor.poller import FastTargets, ReadQueue, ReadResult, fast_samp
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import RecordedTick
-    from vramtui.monitor.session import MonitorSession
     from vramtui.records.recording.decoder import RecordingHeader
 
 STANDARD_OUTPUT = Path("-")
@@ -163,10 +162,20 @@ class _Recording(threading.Thread):
 
     def record(self, first: Sample, until: float) -> None:
         """Write the first sample and those that follow, until the monotonic clock says `until` or `end` is called."""
+        from vramtui.monitor.session import MonitorSession
         from vramtui.records.recording.decoder import RecordingHeader
         from vramtui.records.recording.writer import RecordingWriter
 
-        session = self._session()
+        opened = self._opened
+        sampler = fast_sampler_for(opened.source, self._targets)
+        if isinstance(self._targets, frozenset) and sampler is None:
+            say(f"no fast sampling: {opened.source.name} cannot sample single processes")
+        session = MonitorSession(jobs=opened.jobs or self.probes.jobs, sampler=sampler)
+        session.recorded_peaks = opened.peaks
+        if opened.jobs is None:  # this machine's, whose probes are listened to
+            self.probes.listen()
+        if self.probes.problem:
+            say(f"recording without probes: {self.probes.problem}")
         matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
         if self._presets is not None:
             matchers.put(self._presets())
@@ -191,7 +200,12 @@ class _Recording(threading.Thread):
                         while self.file is None and isinstance(more := self.reads.next(0.0), Sample):
                             session.ingest(more)
                         sink.write(session.recorded_tick())
-                        self._took()
+                        self.samples += 1
+                        if self.problem:
+                            self.problem = ""
+                            self._say(f"vramtui: {self._host or 'driver'} is answering again\n")
+                        if self._live:
+                            show_progress(f"● {self.summary()}   Ctrl-C stops")
                     elif isinstance(result, SourceFailed):
                         self.trouble(result.sentence)
                     elif result is not None:
@@ -219,30 +233,6 @@ class _Recording(threading.Thread):
         count = f"{self.samples} sample{'s' if self.samples != 1 else ''}"
         size = format_bytes(self.file.stat().st_size, 1) if self.file is not None else ""
         return f"{count} in {format_duration(time.monotonic() - self._began)}, {size}"
-
-    def _session(self) -> "MonitorSession":
-        """The session of the recorded host; on this machine it listens to the user's probes."""
-        from vramtui.monitor.session import MonitorSession
-
-        opened = self._opened
-        sampler = fast_sampler_for(opened.source, self._targets)
-        if isinstance(self._targets, frozenset) and sampler is None:
-            say(f"no fast sampling: {opened.source.name} cannot sample single processes")
-        session = MonitorSession(jobs=opened.jobs or self.probes.jobs, sampler=sampler)
-        session.recorded_peaks = opened.peaks
-        if opened.jobs is None:
-            self.probes.listen()
-        if self.probes.problem:
-            say(f"recording without probes: {self.probes.problem}")
-        return session
-
-    def _took(self) -> None:
-        self.samples += 1
-        if self.problem:
-            self.problem = ""
-            self._say(f"vramtui: {self._host or 'driver'} is answering again\n")
-        if self._live:
-            show_progress(f"● {self.summary()}   Ctrl-C stops")
 
     def _clear(self) -> None:
         if self._live:

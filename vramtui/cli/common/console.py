@@ -52,7 +52,7 @@ def print_table(
     others are too wide, those in `spare` are left out, the first of them first, and then text is cut. In a pipe or a
     file the table is whole: what `grep` is to find must not be cut.
     """
-    from rich.cells import cell_len  # rich takes 40 ms to load, which JSON answers need not pay
+    from rich.cells import cell_len, set_cell_size  # rich takes 40 ms to load, which JSON answers need not pay
 
     def widths_of(columns: Sequence[int]) -> list[int]:
         return [max(cell_len(row[at]) for row in (headings, *rows)) for at in columns]
@@ -72,28 +72,19 @@ def print_table(
         if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
-    heading, *lines = (
-        _line([row[at] for at in columns], widths, [at in right for at in columns], gap) for row in (headings, *rows)
-    )
+    lines = []
+    for row in (headings, *rows):
+        cells = []
+        for at, wide in zip(columns, widths, strict=True):
+            cell, filling = row[at], " " * (wide - cell_len(row[at]))
+            cell = f"{set_cell_size(cell, wide - 1)}…" if cell_len(cell) > wide else cell
+            cells.append(filling + cell if at in right else cell + filling)
+        lines.append((" " * gap).join(cells).rstrip())
+    heading, *lines = lines
     is_bold = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
     rule = "─" * min(sum(widths) + gap * gaps, text_width())
     sys.stdout.writelines(f"{line}\n" for line in (rule, *lines))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: int) -> str:
-    """A row of a table, each cell cut or filled up to its width."""
-    from rich.cells import cell_len, set_cell_size
-
-    columns = []
-    for cell, width, is_number in zip(cells, widths, right, strict=True):
-        length = cell_len(cell)
-        if length > width:
-            columns.append(set_cell_size(cell, width - 1) + "…")
-        else:
-            filling = " " * (width - length)
-            columns.append(filling + cell if is_number else cell + filling)
-    return (" " * gap).join(columns).rstrip()
 
 
 def table_width() -> int:
