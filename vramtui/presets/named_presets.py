@@ -14,17 +14,8 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
+from vramtui.models.stores import resolve
 from vramtui.models.stores.local_models import find_model, not_found
-from vramtui.models.stores.resolve import (
-    NET_NAME,
-    NameKind,
-    Resolved,
-    is_repository,
-    known_names,
-    resolve,
-    resolve_by_folder,
-    resolve_on_hub,
-)
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import (
     checked_preset,
@@ -105,17 +96,17 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     Raises:
         UserError: nothing has that name (the sentence names the nearest), its file is broken, or the network fails.
     """
-    if hub and text not in library and is_repository(text) and find_model(text) is None:
+    if hub and text not in library and resolve.is_repository(text) and find_model(text) is None:
         address, preset = preset_from_hub(text)
         return PresetFile(key=text, path=address, bundled=False, preset=preset)
-    resolved = resolve(text, library.keys())
+    resolved = resolve.resolve(text, library.keys())
     try:
         return _open(resolved, library)
     except UserError:
         spelling = None if resolved.path is not None and exists(resolved.path) else other_spelling(text)
         if spelling is None:
             raise
-    preset_file = _open(resolve(spelling.name, library.keys()), library)
+    preset_file = _open(resolve.resolve(spelling.name, library.keys()), library)
     settings, words = [], f"{printable(text)} is read as {spelling.name}"
     if spelling.type and not spelling.program:
         settings = [f"run.quantization={spelling.type}"]
@@ -145,39 +136,39 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
 
 def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:
     """Return the net, or the Hub's model, of that name if it is known without the network; None otherwise."""
-    resolved = resolve_on_hub(name)
+    resolved = resolve.resolve_on_hub(name)
     return None if resolved is None else _open(resolved, library)
 
 
 def preset_of_folder(path: str, library: PresetLibrary) -> PresetFile | None:
     """Return the Hub's model that a folder is called after, if its files cannot be read; None if there is none."""
-    resolved = resolve_by_folder(path)
+    resolved = resolve.resolve_by_folder(path)
     return None if resolved is None else _open(resolved, library)
 
 
-def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
     name, place, address = resolved.name, resolved.path, f"https://huggingface.co/{resolved.name}"
     match resolved.kind:
-        case NameKind.PRESET:
+        case resolve.NameKind.PRESET:
             return library.get(name)
-        case NameKind.MODEL | NameKind.STORED:
+        case resolve.NameKind.MODEL | resolve.NameKind.STORED:
             assert place is not None
             # Not resolved: a cache's files are links to blobs, whose names say nothing.
             path, preset = str(place.absolute()), preset_of(place, name)
             return PresetFile(key=name or title_of(place), path=path, bundled=False, preset=preset)
-        case NameKind.NET:  # inference of a batch in fp32
+        case resolve.NameKind.NET:  # inference of a batch in fp32
             notes = "Sizes by name from torchvision or timm (not downloaded)."
             run = {"kind": "infer", "precision": "fp32"}
             preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
             return PresetFile(key=name, path=name, bundled=False, preset=preset)
-        case NameKind.SAME_AS_PRESET:
+        case resolve.NameKind.SAME_AS_PRESET:
             preset = preset_of_known(name, library.bundled(resolved.preset))
             return PresetFile(key=name, path=address, bundled=False, preset=preset)
-        case NameKind.HUB_CONFIG:
+        case resolve.NameKind.HUB_CONFIG:
             assert resolved.config is not None
             preset = preset_of_values(name, resolved.config.config)
             return PresetFile(key=name, path=address, bundled=False, preset=preset)
-        case NameKind.PRESET_FILE:
+        case resolve.NameKind.PRESET_FILE:
             assert place is not None
             try:
                 preset = load_preset(place)
@@ -187,17 +178,17 @@ def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
                 raise UserError(f"{error}{nearest(place.stem, library.keys())}") from None
             whole = place.resolve()
             return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
-        case NameKind.REPOSITORY:
+        case resolve.NameKind.REPOSITORY:
             alike = nearest_preset(name, library, {"run.kind": "infer"})
-            near = nearest(name, known_names(), cutoff=ALIKE)
+            near = nearest(name, resolve.known_names(), cutoff=ALIKE)
             raise UserError(not_found(name, alike.key if alike is not None else None, near))
-        case NameKind.SCRIPT if place is not None:
+        case resolve.NameKind.SCRIPT if place is not None:
             there = "" if is_plain_file(place) else ", and no such file is here"
             raise UserError(f"{name} is a script, not a preset{there}; `vramtui dry-run {name}` runs it without a GPU")
-        case NameKind.FOLDER:
+        case resolve.NameKind.FOLDER:
             folder = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
             raise UserError(f"{folder} no config.json, safetensors or GGUF file")
-        case NameKind.OTHER_FILE:
+        case resolve.NameKind.OTHER_FILE:
             raise UserError(f"{name} is not a preset (.toml), config.json, safetensors or GGUF file")
     script = f"; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
     raise UserError(
@@ -207,13 +198,13 @@ def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
 
 def _guess(name: str, library: PresetLibrary) -> str:
     """The names that may be meant: those of the family, or the most similar one; otherwise what to do."""
-    keys, models = library.keys(), [known for known in known_names() if "/" not in known]
+    keys, models = library.keys(), [known for known in resolve.known_names() if "/" not in known]
     if family := names_like(name, keys, models):
         guess = f" (did you mean {' or '.join(filter(None, (', '.join(family[:-1]), family[-1])))}?)"
     else:
         # Nets' names have `_`, and presets' names `-`.
-        nets = net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
-        guess = nearest_few(name, (*keys, *nets)) or nearest_few(name, known_names(), cutoff=ALIKE)
+        nets = net_names() if "_" in name and resolve.NET_NAME.fullmatch(name) else ()
+        guess = nearest_few(name, (*keys, *nets)) or nearest_few(name, resolve.known_names(), cutoff=ALIKE)
     if guess:
         return f"{guess}; `vramtui presets list` names them all"
     word = _FIRST_WORD.match(name)  # `glm-4.6` is a GLM

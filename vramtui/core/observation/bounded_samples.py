@@ -15,18 +15,7 @@ import msgspec
 
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import LARGEST_SIZE
-from vramtui.core.observation.readings import (
-    Absence,
-    Ancestors,
-    Gpu,
-    Host,
-    JobRank,
-    Memory,
-    Problem,
-    Process,
-    Reading,
-    Sample,
-)
+from vramtui.core.observation import readings
 
 MOST_DEVICES: Final = 1024  # GPUs, or instances of one GPU
 MOST_PROCESSES: Final = 1 << 16  # in one list of one device
@@ -42,9 +31,9 @@ RATE: Final = (0, 1e14)  # bytes a second
 CPU: Final = (0, 1e6)  # per cent of all processors
 # For each field the least and the most, some ten times what any device has; or a text's most characters.
 _LIMITS: Final[dict[type, dict[str, tuple[float, float] | int]]] = {
-    Sample: {"source": NAME},
-    Host: {"name": NAME, "driver_version": NAME, "cuda_version": NAME, "cpu_percent": CPU},
-    Gpu: {
+    readings.Sample: {"source": NAME},
+    readings.Host: {"name": NAME, "driver_version": NAME, "cuda_version": NAME, "cpu_percent": CPU},
+    readings.Gpu: {
         **dict.fromkeys(("uuid", "name", "pci_bus_id", "vendor", "mig_parent", "mig_profile"), NAME),
         **dict.fromkeys(("utilization", "memory_utilization", "encoder_utilization", "decoder_utilization"), PERCENT),
         **dict.fromkeys(("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received"), RATE),
@@ -53,14 +42,14 @@ _LIMITS: Final[dict[type, dict[str, tuple[float, float] | int]]] = {
         "fan_percent": (0, 1000), "pcie_generation": (0, 100), "pcie_width": (0, 1000), "ecc_errors": SIZE,
         "memory_repairs": (0, 1 << 32), "mig_used": SIZE,
     },
-    Memory: dict.fromkeys(("total", "used", "reserved", "free"), SIZE),
-    Process: {
+    readings.Memory: dict.fromkeys(("total", "used", "reserved", "free"), SIZE),
+    readings.Process: {
         **dict.fromkeys(("used_memory", "peak_memory", "host_memory"), SIZE), "cpu_percent": CPU, "sm_percent": PERCENT,
         "user": NAME, "name": PATH, "command": COMMAND, "container": NAME,
     },
-    JobRank: {"job": PATH, "launcher": NAME},
-    Ancestors: {"command": COMMAND},
-    Problem: {"where": NAME, "message": SENTENCE, "hint": SENTENCE},
+    readings.JobRank: {"job": PATH, "launcher": NAME},
+    readings.Ancestors: {"command": COMMAND},
+    readings.Problem: {"where": NAME, "message": SENTENCE, "hint": SENTENCE},
 }  # fmt: skip
 Read = TypeVar("Read", bound=msgspec.Struct)
 
@@ -73,7 +62,7 @@ def is_possible(field: str, value: object) -> bool:
         return isinstance(value, str) and bool(value.strip())
     if field == "xid_errors":
         return isinstance(value, tuple) and len(value) <= 64 and all(0 <= xid.code <= 100_000 for xid in value)
-    limits = _LIMITS[Gpu].get(field)
+    limits = _LIMITS[readings.Gpu].get(field)
     # NaN is neither below nor above anything.
     return not isinstance(limits, tuple) or (isinstance(value, int | float) and limits[0] <= value <= limits[1])
 
@@ -82,7 +71,9 @@ def is_size(value: int) -> bool:
     return 0 <= value <= LARGEST_SIZE
 
 
-def bounded(sample: Sample, before: Sample | None = None, left_out: Sequence[str] = ()) -> Sample:
+def bounded(
+    sample: readings.Sample, before: readings.Sample | None = None, left_out: Sequence[str] = ()
+) -> readings.Sample:
     """`sample` without impossible figures; the very same if there are none. GPUs and processes keep their places.
 
     Args:
@@ -101,13 +92,15 @@ def bounded(sample: Sample, before: Sample | None = None, left_out: Sequence[str
     more, devices = len(problems) - MOST_PROBLEMS, len(sample.gpus)
     problems = problems[:MOST_PROBLEMS]
     if more > 0:
-        problems.append(Problem(where=CUT_SHORT, message=f"and {more:,} more"))
+        problems.append(readings.Problem(where=CUT_SHORT, message=f"and {more:,} more"))
     if devices > MOST_DEVICES:
-        problems.append(Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown"))
+        problems.append(
+            readings.Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown")
+        )
     if wrong:
         rest = f" and {len(wrong) - MOST_NAMED:,} more" if len(wrong) > MOST_NAMED else ""
         named = printable(shortened(f"{', '.join(wrong[:MOST_NAMED])}{rest}", SENTENCE))
-        problems.append(Problem(where=LEFT_OUT, message=f"left out: {named}"))
+        problems.append(readings.Problem(where=LEFT_OUT, message=f"left out: {named}"))
     else:  # changes since a sample with a problem keep it
         problems += [one for one in sample.problems if one.where == LEFT_OUT][:1]
     changed: dict[str, Any] = {"host": _within(sample.host, "host", [])}
@@ -121,7 +114,7 @@ def bounded(sample: Sample, before: Sample | None = None, left_out: Sequence[str
 def _within(read: Read, where: str, wrong: list[str], changed: dict[str, Any] | None = None) -> Read:
     """`read` with its texts cut, and None for each figure beyond its limits, which `wrong` then names."""
     changed = changed or {}
-    absent: dict[str, Absence] = {}
+    absent: dict[str, readings.Absence] = {}
     for name, limits in _LIMITS[type(read)].items():
         value = getattr(read, name)
         if value is None:
@@ -132,25 +125,25 @@ def _within(read: Read, where: str, wrong: list[str], changed: dict[str, Any] | 
         elif not limits[0] <= value <= limits[1]:
             wrong.append(f"{where} {name} {shortened(str(value), 40)}")
             changed[name] = None
-            absent[name] = Absence.FAILED
-    if absent and isinstance(read, Reading):
+            absent[name] = readings.Absence.FAILED
+    if absent and isinstance(read, readings.Reading):
         changed["absent"] = {**changed.get("absent", read.absent), **absent}
     is_same = all(value is getattr(read, name) for name, value in changed.items())
     return read if is_same else msgspec.structs.replace(read, **changed)
 
 
-def _gpu(place: int, gpu: Gpu, old: tuple[Gpu, ...], wrong: list[str]) -> Gpu:
+def _gpu(place: int, gpu: readings.Gpu, old: tuple[readings.Gpu, ...], wrong: list[str]) -> readings.Gpu:
     where = f"GPU {place}"
     # A figure that was left out of the sample before may be there again; lists of unknown fields are cut.
     absent = {name: why for name, why in gpu.absent.items() if getattr(gpu, name, None) is None or name == "processes"}
-    if len(absent) > 2 * len(Gpu.__struct_fields__):
-        absent = {name: why for name, why in absent.items() if name in Gpu.__struct_fields__}
+    if len(absent) > 2 * len(readings.Gpu.__struct_fields__):
+        absent = {name: why for name, why in absent.items() if name in readings.Gpu.__struct_fields__}
     changed: dict[str, Any] = {} if absent == gpu.absent else {"absent": absent}
     for name in ("compute_capability", "xid_errors"):
         value = getattr(gpu, name)
         if value is not None and not is_possible(name, value):
             wrong.append(f"{where} {name} {shortened(str(value), 40)}")
-            changed |= {name: None, "absent": {**changed.get("absent", absent), name: Absence.FAILED}}
+            changed |= {name: None, "absent": {**changed.get("absent", absent), name: readings.Absence.FAILED}}
     changed["memory"] = _within(gpu.memory, f"{where} memory", wrong)
     if gpu.memory.total == 0 and gpu.memory.used:
         wrong.append(f"{where} memory total 0")
@@ -172,7 +165,7 @@ def _gpu(place: int, gpu: Gpu, old: tuple[Gpu, ...], wrong: list[str]) -> Gpu:
     return _within(gpu, where, wrong, changed)
 
 
-def _process(row: Process, where: str, wrong: list[str]) -> Process:
+def _process(row: readings.Process, where: str, wrong: list[str]) -> readings.Process:
     changed: dict[str, Any] = {}
     if row.rank is not None:
         changed["rank"] = _within(row.rank, "", [])
@@ -182,7 +175,7 @@ def _process(row: Process, where: str, wrong: list[str]) -> Process:
     return _within(row, f"{where} pid {row.pid}", wrong, changed)
 
 
-def _tell_apart(gpus: list[Gpu], wrong: list[str]) -> None:
+def _tell_apart(gpus: list[readings.Gpu], wrong: list[str]) -> None:
     """Rename all but the first of equal uuids, and of equal indices of GPUs (MIG instances have their GPU's)."""
     if len({gpu.uuid for gpu in gpus}) < len(gpus):
         uuids: Counter[str] = Counter()

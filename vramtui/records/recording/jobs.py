@@ -16,15 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.observation.probe_messages import (
-    FIRST_STEPS,
-    LATEST,
-    ObservedJob,
-    OutOfMemory,
-    PhaseEnd,
-    Pid,
-    latest_moments,
-)
+from vramtui.core.observation import probe_messages
 from vramtui.records.recording.samples import Changes, changes_between, with_changes
 
 BYTES_A_SECOND = 2000
@@ -42,17 +34,17 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's text."""
 
     at: Annotated[float, Meta(ge=0, lt=1e12)]
-    pid: Pid
+    pid: probe_messages.Pid
     new: bool = False
     changes: Changes = {}
-    moments: tuple[PhaseEnd, ...] = ()
-    ooms: tuple[OutOfMemory, ...] = ()
+    moments: tuple[probe_messages.PhaseEnd, ...] = ()
+    ooms: tuple[probe_messages.OutOfMemory, ...] = ()
 
 
 class _Written(msgspec.Struct, kw_only=True):
     """The last line about a job, and the last figures of each phase on each device."""
 
-    job: ObservedJob
+    job: probe_messages.ObservedJob
     at: float
     noted: float
     ends: dict[tuple[int, str], Figures]
@@ -66,12 +58,12 @@ class WrittenJobs:
         self._credit = float(BURST)
         self._at: float | None = None
 
-    def lines(self, at: float, jobs: Sequence[ObservedJob]) -> Iterator[bytes]:
+    def lines(self, at: float, jobs: Sequence[probe_messages.ObservedJob]) -> Iterator[bytes]:
         """The lines for the sample taken at `at`: new jobs and turns first, then the job that waited longest."""
         passed = 0.0 if self._at is None else max(0.0, at - self._at)
         self._at = at
         self._credit = min(float(BURST), self._credit + passed * BYTES_A_SECOND)
-        waiting: list[tuple[bool, float, ObservedJob]] = []
+        waiting: list[tuple[bool, float, probe_messages.ObservedJob]] = []
         for job in jobs:
             written = self._written.get(job.pid)
             if written is None:
@@ -88,7 +80,7 @@ class WrittenJobs:
             known = {job.pid for job in jobs}
             self._written = {pid: written for pid, written in self._written.items() if pid in known}
 
-    def _line(self, at: float, job: ObservedJob) -> JobLine:
+    def _line(self, at: float, job: probe_messages.ObservedJob) -> JobLine:
         before = self._written.get(job.pid)
         if before is not None and before.job.hello is not None and before.job.hello != job.hello:
             before = None  # another process with this pid
@@ -97,7 +89,7 @@ class WrittenJobs:
         first, later = [], []
         for end in job.moments:
             figures = (end.allocated, end.reserved, end.peak_allocated, end.peak_reserved)
-            if end.at > noted and end.step < FIRST_STEPS:
+            if end.at > noted and end.step < probe_messages.FIRST_STEPS:
                 first.append(end)
             elif end.at > noted and figures != ends.get((end.device, end.phase)):
                 later.append(end)
@@ -107,7 +99,7 @@ class WrittenJobs:
         latest = max((end.at for end in job.moments), default=noted)
         last_oom = -1.0 if before is None else max((oom.at for oom in before.job.ooms), default=-1.0)
         self._written[job.pid] = _Written(job=job, at=at, noted=latest, ends=ends)
-        old = ObservedJob(pid=job.pid) if before is None else before.job
+        old = probe_messages.ObservedJob(pid=job.pid) if before is None else before.job
         return JobLine(
             at=at,
             pid=job.pid,
@@ -118,12 +110,12 @@ class WrittenJobs:
         )
 
 
-def _without_lists(job: ObservedJob) -> ObservedJob:
+def _without_lists(job: probe_messages.ObservedJob) -> probe_messages.ObservedJob:
     beat = job.beat and msgspec.structs.replace(job.beat, moments=())
     return msgspec.structs.replace(job, beat=beat, moments=(), ooms=())
 
 
-def _is_turn(old: ObservedJob, new: ObservedJob) -> bool:
+def _is_turn(old: probe_messages.ObservedJob, new: probe_messages.ObservedJob) -> bool:
     """More happened to the job than that time went on."""
     return (old.hello, old.end, old.gone, len(old.ooms)) != (new.hello, new.end, new.gone, len(new.ooms))
 
@@ -137,8 +129,8 @@ class ReadJobs:
 
     def __init__(self, most: int = MOST_STATES, *, keeps_past: bool = True) -> None:
         self._keeps_past = keeps_past
-        self._last: dict[int, ObservedJob] = {}
-        self._known: dict[int, tuple[list[float], list[ObservedJob]]] = {}
+        self._last: dict[int, probe_messages.ObservedJob] = {}
+        self._known: dict[int, tuple[list[float], list[probe_messages.ObservedJob]]] = {}
         self._most = self._next_thinning = most
         self._count = 0
 
@@ -150,9 +142,9 @@ class ReadJobs:
         """
         times, states = self._known.get(line.pid, ([], []))
         former = None if line.new else self._last.get(line.pid)
-        job = with_changes(former or ObservedJob(pid=line.pid), {**line.changes, "pid": line.pid})
-        moments = latest_moments(job.moments, line.moments) if line.moments else job.moments
-        job = msgspec.structs.replace(job, moments=moments, ooms=(*job.ooms, *line.ooms)[-LATEST:])
+        job = with_changes(former or probe_messages.ObservedJob(pid=line.pid), {**line.changes, "pid": line.pid})
+        moments = probe_messages.latest_moments(job.moments, line.moments) if line.moments else job.moments
+        job = msgspec.structs.replace(job, moments=moments, ooms=(*job.ooms, *line.ooms)[-probe_messages.LATEST :])
         self._last[line.pid] = job
         if not self._keeps_past:
             self._known[line.pid] = [line.at], [job]
@@ -177,7 +169,7 @@ class ReadJobs:
             # Turns always stay; without this margin each line would look through them again.
             self._next_thinning = max(self._most, self._count + self._most // 4)
 
-    def at(self, when: float) -> tuple[ObservedJob, ...]:
+    def at(self, when: float) -> tuple[probe_messages.ObservedJob, ...]:
         """Each job as it was known at `when`, seconds since the epoch."""
         # A copy: another thread may add meanwhile.
         states_then = ((states, bisect_right(times, when)) for times, states in list(self._known.values()))
