@@ -199,9 +199,7 @@ def trace_here(
     # It reports every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     session = TraceSession(request, progress)
-    signs = Heartbeat(session.tell_place)
-    signs.start()
-    with session, signs:
+    with session, contextlib.closing(Heartbeat(session.tell_place)):
         full: str | None = None
         try:
             outcome = _run(request, session) if code is None else code()
@@ -239,17 +237,13 @@ class Heartbeat(threading.Thread):
     def __init__(self, tell: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self._tell, self._over = tell, threading.Event()
+        self.close = self._over.set
+        self.start()
 
     def run(self) -> None:
         self._tell()
         while not self._over.wait(BEAT):
             self._tell()
-
-    def __enter__(self) -> None:
-        """The trace has begun."""
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The line, the module and the phase in which the code is; hooks follow the phases."""
 
+import contextlib
 import functools
+import gc
 import os
 import sys
 import sysconfig
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -128,64 +130,67 @@ class PhaseTracker:
         for seen in (self.models, self.optimizers, self._stepped):
             seen.clear()
 
+    @contextlib.contextmanager
+    def _is_within(self, is_phase: bool) -> Iterator[None]:
+        self._busy += is_phase
+        try:
+            yield
+        finally:
+            self._busy -= is_phase
+
+    @contextlib.contextmanager
+    def _zeroes(self, *_owner: Any) -> Iterator[None]:
+        yield
+        if self.now == "zero_grad" and not self._busy:
+            self.end("zero_grad", self.steps_done - 1)
+            self.now = "input"
+            self._stop_if_enough()
+
+    @contextlib.contextmanager
+    def _constructs(self, optimizer: torch.optim.Optimizer, *_args: Any) -> Iterator[None]:
+        if not self._trains and not self._busy:
+            # A job loads torch._dynamo with its first optimizer: so many objects that Python's collector looks through
+            # all of them (torch/_compile.py, 2.13). Here it is loaded before the code begins.
+            gc.collect()
+            self.end("model" if self.now in {"model", "input"} else self.now)
+            self.now = "optimizer"
+        with self._is_within(is_phase=True):
+            yield
+        if not self._busy:
+            self.optimizers.add(optimizer)
+            if not self._trains:  # what ran without one were no steps of training
+                self._trains, self.steps_done = True, 0
+            if self.now == "optimizer":
+                self.end("optimizer")
+                self.now, self._is_first_use_awaited = "input", True
+
+    @contextlib.contextmanager
+    def _goes_backward(self, *_args: Any) -> Iterator[None]:
+        is_outer, is_phase = not self._busy, not self._busy and self.now != "model"
+        if is_phase:
+            if self.now in {"input", "zero_grad"}:
+                self._stop_if_enough()
+                self.end("input")
+            self.end("forward")
+            self.now = "backward"
+        with self._is_within(is_phase):
+            yield
+        if is_phase:
+            self.end("backward")
+            self.now = "input"
+        if is_outer and not self._trains:
+            self._passed()
+
     def install(self, patches: Patches) -> None:
-        def around_zero_grad(plain: Any) -> Any:
+        def within(owner: Any, name: str, around: Callable[..., Any]) -> None:
+            plain = getattr(owner, name)
+
             @functools.wraps(plain)
-            def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
-                plain(owner, *args, **kwargs)
-                if self.now == "zero_grad" and not self._busy:
-                    self.end("zero_grad", self.steps_done - 1)
-                    self.now = "input"
-                    self._stop_if_enough()
-
-            return zero_grad
-
-        def around_construction(plain: Any) -> Any:
-            @functools.wraps(plain)
-            def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-                if not self._trains and not self._busy:
-                    self.end("model" if self.now in {"model", "input"} else self.now)
-                    self.now = "optimizer"
-                self._busy += 1
-                try:
-                    plain(optimizer, *args, **kwargs)
-                finally:
-                    self._busy -= 1
-                if not self._busy:
-                    self.optimizers.add(optimizer)
-                    if not self._trains:  # what ran without one were no steps of training
-                        self._trains, self.steps_done = True, 0
-                    if self.now == "optimizer":
-                        self.end("optimizer")
-                        self.now, self._is_first_use_awaited = "input", True
-
-            return construct
-
-        def around_backward(plain: Any) -> Any:
-            @functools.wraps(plain)
-            def backward(*args: Any, **kwargs: Any) -> Any:
-                if self._busy:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                with around(*args):
                     return plain(*args, **kwargs)
-                is_phase = self.now != "model"
-                if is_phase:
-                    if self.now in {"input", "zero_grad"}:
-                        self._stop_if_enough()
-                        self.end("input")
-                    self.end("forward")
-                    self.now = "backward"
-                self._busy += is_phase
-                try:
-                    out = plain(*args, **kwargs)
-                finally:
-                    self._busy -= is_phase
-                if is_phase:
-                    self.end("backward")
-                    self.now = "input"
-                if not self._trains:
-                    self._passed()
-                return out
 
-            return backward
+            patches.set(owner, name, call)
 
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._module_called),
@@ -197,10 +202,10 @@ class PhaseTracker:
         for kind in kinds:  # grows as subclasses are found
             kinds += kind.__subclasses__()
             if "__init__" in vars(kind):
-                patches.set(kind, "__init__", around_construction(vars(kind)["__init__"]))
+                within(kind, "__init__", self._constructs)
         for owner in (torch.optim.Optimizer, torch.nn.Module):
-            patches.set(owner, "zero_grad", around_zero_grad(owner.zero_grad))
-        patches.set(torch.autograd, "backward", around_backward(torch.autograd.backward))
+            within(owner, "zero_grad", self._zeroes)
+        within(torch.autograd, "backward", self._goes_backward)
 
     def remove(self) -> None:
         for handle in self._handles:
