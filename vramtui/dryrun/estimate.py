@@ -1,10 +1,11 @@
 """A finished trace in the form that all estimators have."""
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import (
@@ -19,7 +20,6 @@ from vramtui.core.estimate.estimate import (
 )
 from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
-from vramtui.dryrun.fake.run import split_target
 from vramtui.dryrun.job_command import job_interpreter
 from vramtui.dryrun.result import DryRun, TraceRequest, TraceRow
 
@@ -47,9 +47,12 @@ def request_of(workload: Workload, device: Device) -> TraceRequest:
     model = workload.model
     if not isinstance(model, TorchModel):
         raise UserError("this preset describes a model; a dry run is for your own code: kind = 'torch'")
-    path, _none = split_target(model.file)
-    job_interpreter(path)
-    return TraceRequest(path=path, function=model.function, arguments=model.arguments, device=device)
+    path = Path(model.file)
+    if not path.is_file():
+        scripts = [str(script) for script in path.parent.glob("*.py")]
+        raise UserError(f"{path} does not exist{nearest(str(path), scripts)}, or is a folder")
+    job_interpreter(str(path.resolve()))
+    return TraceRequest(path=str(path.resolve()), function=model.function, arguments=model.arguments, device=device)
 
 
 def ledger_of(result: DryRun) -> Ledger:

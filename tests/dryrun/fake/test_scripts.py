@@ -14,8 +14,11 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
+from vramtui.core.schema.models import TorchModel
+from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.dryrun.estimate import request_of
 from vramtui.dryrun.fake import run
-from vramtui.dryrun.fake.run import TraceCancelledError, TraceFailedError, TraceTimeoutError, split_target, trace
+from vramtui.dryrun.fake.run import TraceCancelledError, TraceFailedError, TraceTimeoutError, trace
 from vramtui.dryrun.result import DryRun, Progress, TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
@@ -363,15 +366,11 @@ def test_a_trace_that_takes_too_long_before_its_code_says_so(tmp_path: Path, mon
         trace(TraceRequest(path=str(tmp_path / "script.py"), device=card("A100")), timeout=5)
 
 
-def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_nearest_file_to_one_that_a_preset_names_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    (tmp_path / "train").touch()
-    (tmp_path / "mine.toml").touch()
-    assert split_target("train.py:main") == (str(tmp_path / "train.py"), "main")
-    assert split_target("train.py") == (str(tmp_path / "train.py"), None)
-    with pytest.raises(UserError, match=r"trian.py does not exist \(did you mean train.py\?\)"):
-        split_target("trian.py:main")
+    workload = Workload(model=TorchModel(file=str(tmp_path / "trian.py")), run=TrainRun())
+    with pytest.raises(UserError, match=r"trian.py does not exist \(did you mean .*train.py\?\)"):
+        request_of(workload, card("A100"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import math
 import os
 import pickle
 import re
@@ -18,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError
 from vramtui.dryrun.child import FROM_SIGNAL, let_others_go_first
 from vramtui.dryrun.job_command import Interpreter, job_interpreter
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
@@ -55,31 +56,9 @@ class TraceFailedError(UserError):
         beyond_trace: whether it is, or may be, a limit of the trace and none of the code.
     """
 
-    def __init__(
-        self, sentence: str, frames: tuple[str, ...] = (), output: tuple[str, ...] = (), *, beyond_trace: bool = False
-    ) -> None:
+    def __init__(self, sentence: str, frames: tuple[str, ...], output: tuple[str, ...], *, beyond_trace: bool) -> None:
         super().__init__(sentence)
-        self.frames = frames
-        self.output = output
-        self.beyond_trace = beyond_trace
-
-
-def split_target(target: str) -> tuple[str, str | None]:
-    """`FILE.py[:FUNCTION]` as a path and a function's name.
-
-    Raises:
-        UserError: there is no such file; the sentence names the nearest one.
-    """
-    path, colon, function = target.rpartition(":")
-    if not (colon and path and function.isidentifier()):
-        path, function = target, ""
-    if Path(path).is_dir():
-        raise UserError(f"{path} is a folder; name a Python file in it")
-    if not Path(path).is_file():
-        folder = Path(path).parent
-        scripts = [str(script) for script in folder.glob("*.py")] if folder.is_dir() else []
-        raise UserError(f"{path} does not exist{nearest(path, scripts)}")
-    return str(Path(path).resolve()), function or None
+        self.frames, self.output, self.beyond_trace = frames, output, beyond_trace
 
 
 class ChildStart(NamedTuple):
@@ -100,21 +79,12 @@ def trace(
     timeout: float | None = None,
     show_output: bool = False,
 ) -> DryRun:
-    """Trace in a child process, which ends when this one does.
+    """Trace with `interpreter`, or the job's own Python, as `job_interpreter` finds it.
 
-    Args:
-        request: what to trace on which card.
-        interpreter: the Python to trace with; None for the job's own, as `job_interpreter` finds it.
-        progress: called for each phase that has ended, from this thread.
-        cancel: set it from another thread to end the child and raise TraceCancelledError.
-        timeout: seconds after which the child is ended.
-        show_output: let what the code prints through to standard error, instead of keeping it for a failure.
+    Args: as `run_child` has them; `show_output` lets what the code prints through to standard error.
 
     Raises:
-        UserError: no torch that traces is within reach, or the code cannot be traced.
-        TraceTimeoutError: it took too long.
-        TraceCancelledError: `cancel` was set.
-        KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
+        UserError: no torch that traces is within reach, or one of `run_child`.
     """
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
     with tempfile.TemporaryFile() as errors:
@@ -129,8 +99,26 @@ def run_child(
     timeout: float | None,
     errors: IO[bytes] | None,
 ) -> DryRun:
-    """The child's answer; what the code prints goes to `errors`, or through to standard error."""
+    """Trace in a child process, which ends when this one does.
+
+    Args:
+        request: what to trace on which card.
+        start: how to start the child.
+        progress: called for each phase that has ended, from this thread.
+        cancel: set it from another thread to end the child and raise TraceCancelledError.
+        timeout: seconds after which the child is ended.
+        errors: where to write what the code prints, kept for a failure; None: through to standard error.
+
+    Raises:
+        TraceFailedError: the code cannot be traced.
+        TraceTimeoutError: it took too long.
+        TraceCancelledError: `cancel` was set.
+        KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
+    """
+    answer, rest, until = ChildLine(), b"", time.monotonic() + (timeout or math.inf)
+    last: Progress | None = None
     with tempfile.TemporaryDirectory(prefix="vramtui-", ignore_cleanup_errors=True) as scratch:
+        asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
             supervised([start.python, str(START), _CHILD], (scratch,)),
             stdin=subprocess.PIPE,
@@ -142,17 +130,35 @@ def run_child(
             # Ctrl-C is for this process, which then ends the child and whatever it has started.
             start_new_session=True,
         )
+        assert child.stdin is not None
+        assert child.stdout is not None
         if start.is_idle:
             let_others_go_first(child.pid)
-        last_progress = _LastProgress(progress)
         try:
-            asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
-            answer = _answer_of(child, asked, last_progress, cancel, timeout)
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(pickled(asked).hex().encode() + b"\n")
+                child.stdin.flush()
+            while answer.error is None and answer.result is None:
+                if cancel is not None and cancel.is_set():
+                    raise TraceCancelledError
+                if time.monotonic() > until:
+                    raise TraceTimeoutError(f"the trace was ended after {timeout:g} s, {_words(last)}")
+                if not select.select([child.stdout], [], [], _LOOK_EVERY)[0]:
+                    continue
+                if not (read := os.read(child.stdout.fileno(), 1 << 16)):
+                    break
+                *lines, rest = (rest + read).split(b"\n")
+                for line in lines:
+                    answer = msgspec.json.decode(line, type=ChildLine)
+                    if answer.progress is not None:
+                        last = last if answer.progress.notice else answer.progress
+                        if progress is not None:
+                            progress(answer.progress)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"the trace was stopped {last_progress.words()}") from None
+            raise KeyboardInterrupt(f"the trace was stopped {_words(last)}") from None
         finally:
             code = end_supervised(child)
-            for pipe in filter(None, (child.stdin, child.stdout)):
+            for pipe in (child.stdin, child.stdout):
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
     if answer.result is not None:
@@ -161,71 +167,21 @@ def run_child(
     if errors is not None:
         errors.seek(0)
         text = errors.read().decode(errors="replace")
-    words = tuple(text.splitlines()[-20:])
+    printed = tuple(text.splitlines()[-20:])
     if answer.error is not None:
-        raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
-    raise TraceFailedError(sentence(code, text), (), words, beyond_trace=code in CRASHES)
+        raise TraceFailedError(answer.error, answer.frames, printed, beyond_trace=answer.beyond_trace)
+    raise TraceFailedError(_sentence(code, text), (), printed, beyond_trace=code in CRASHES)
 
 
-def _answer_of(
-    child: "subprocess.Popen[bytes]",
-    request: TraceRequest,
-    progress: "_LastProgress",
-    cancel: threading.Event | None,
-    timeout: float | None,
-) -> ChildLine:
-    """The child's last line; an empty one where it ended without."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        child.stdin.write(pickled(request).hex().encode() + b"\n")
-        child.stdin.flush()
-    except BrokenPipeError:
-        return ChildLine()
-    until = None if timeout is None else time.monotonic() + timeout
-    rest = b""
-    while True:
-        if cancel is not None and cancel.is_set():
-            raise TraceCancelledError
-        if until is not None and time.monotonic() > until:
-            raise TraceTimeoutError(f"the trace was ended after {timeout:g} s, {progress.words()}")
-        if not select.select([child.stdout], [], [], _LOOK_EVERY)[0]:
-            continue
-        read = os.read(child.stdout.fileno(), 1 << 16)
-        if not read:
-            return ChildLine()
-        *lines, rest = (rest + read).split(b"\n")
-        for text in lines:
-            line = msgspec.json.decode(text, type=ChildLine)
-            if line.error is not None or line.result is not None:
-                return line
-            if line.progress is not None:
-                progress(line.progress)
-
-
-class _LastProgress:
-    """Hands progress on, and says where the trace is by the last of it."""
-
-    def __init__(self, progress: Callable[[Progress], None] | None) -> None:
-        self._progress = progress
-        self._last: Progress | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        if not progress.notice:
-            self._last = progress
-        if self._progress is not None:
-            self._progress(progress)
-
-    def words(self) -> str:
-        """The phase, its step and the user's line."""
-        last = self._last
-        if last is None:
-            return "while PyTorch was loaded, before the code began"
-        step = f" of step {last.step}" if last.step >= 0 else ""
-        if last.line is None:
-            return f"after {last.phase}{step}"
-        line = f", at {last.line.replace(f'{Path.cwd()}{os.sep}', '')}" if last.line else ""
-        return f"in {last.phase}{step}{line}" if step else f"while the {last.phase} was made{line}"
+def _words(last: Progress | None) -> str:
+    """Say where the trace was by its last progress: the phase, its step and the user's line."""
+    if last is None:
+        return "while PyTorch was loaded, before the code began"
+    step = f" of step {last.step}" if last.step >= 0 else ""
+    if last.line is None:
+        return f"after {last.phase}{step}"
+    line = f", at {last.line.replace(f'{Path.cwd()}{os.sep}', '')}" if last.line else ""
+    return f"in {last.phase}{step}{line}" if step else f"while the {last.phase} was made{line}"
 
 
 class _Pickler(pickle.Pickler):
@@ -244,23 +200,19 @@ def pickled(request: TraceRequest) -> bytes:
     return buffer.getvalue()
 
 
-def sentence(code: int, errors: str) -> str:
-    """How it ended, where the code was, and whose that is.
+def _sentence(code: int, errors: str) -> str:
+    """How a child ended by its exit code (128 and a signal's number), where the code was, and whose that is.
 
-    Args:
-        code: of its exit; 128 and the signal's number.
-        errors: its standard error, with the frames that Python's faulthandler wrote; "" if unknown.
+    `errors` is its standard error, with the frames that Python's faulthandler wrote; "" if unknown.
     """
     plain = f"the job ended with {code} before the dry run was done"
     if code not in CRASHES:
         return plain
-    what = _WHAT.search(errors)
-    frame = None
+    what, place = _WHAT.search(errors), ""
     for match in _FRAME.finditer(errors):
         if not match["file"].startswith(("<", _OURS)) and not any(part in match["file"] for part in _LIBRARIES):
-            frame = match
+            place = f" at {match['file']}:{match['line']}"
             break
-    place = f" at {frame['file']}:{frame['line']}" if frame else ""
     why = f": {what[1]}" if what else ""
     return (
         f"{plain}: a library in C++ ended it by {signal.Signals(code - FROM_SIGNAL).name}{place}{why}; where the same "

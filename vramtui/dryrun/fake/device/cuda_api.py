@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -23,9 +24,8 @@ from typing_extensions import Self
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.estimators.allocator.blocks import ALLOCATED, INACTIVE, SegmentView
 from vramtui.estimators.torch_facts.cards import CardLimits
-
-_ACTIVE = "active_allocated"
 
 
 @dataclass
@@ -254,6 +254,8 @@ class SimStream:
 
     count = 0
     wait_stream = wait_event = synchronize = _always(None)
+    query, is_capturing = _always(True), _always(False)
+    priority_range = staticmethod(lambda: (0, -5))  # the least and the greatest (torch/csrc/cuda/Stream.cpp)
 
     def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
         SimStream.count += 1
@@ -270,32 +272,17 @@ class SimStream:
         """Make the stream current that was so before."""
         self._contexts.close()
 
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        """The least and the greatest (torch/csrc/cuda/Stream.cpp)."""
-        return 0, -5
-
     def record_event(self, event: Any = None) -> Any:
         return event or SimEvent()
 
 
 class SimEvent:
+    device = CUDA_DEVICE
     record = wait = synchronize = _always(None)
+    query, elapsed_time = _always(True), _always(0.0)
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        self.device = CUDA_DEVICE
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, _end: Any) -> float:
-        return 0.0
+        """Take the options of any event."""
 
 
 def _streams(memory: SimulatedMemory) -> dict[str, Any]:
@@ -329,39 +316,38 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
     }
 
 
+_COUNTED = (
+    "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
+    "inactive_split_bytes", "requested_bytes",
+)  # fmt: skip
+
+
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
     """Counters of THCPModule_memoryStats (torch/csrc/cuda/Module.cpp, 2.13); peaks of a pool are its values now."""
 
     def counter(current: int, peak: int) -> dict[str, int]:
         return {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
 
-    stats, pools = memory.allocator.stats, {}
-    for pool in ("small", "large"):
-        segments = [segment for segment in memory.allocator.segments() if segment.pool == pool]
-        blocks = [block for segment in segments for block in segment.blocks]
-        allocated = [block.size for block in blocks if block.state == _ACTIVE]
-        active = [block for block in blocks if block.state != "inactive"]
-        parts = [block for segment in segments if len(segment.blocks) > 1 for block in segment.blocks]
-        split = [block.size for block in parts if block.state == "inactive"]
-        pools[pool] = {
-            "allocation": len(allocated),
-            "segment": len(segments),
-            "active": len(active),
-            "inactive_split": len(split),
-            "allocated_bytes": sum(allocated),
-            "reserved_bytes": sum(segment.size for segment in segments),
-            "active_bytes": sum(block.size for block in active),
-            "inactive_split_bytes": sum(split),
-            "requested_bytes": sum(block.requested for block in active),
-        }
+    stats, pools = memory.allocator.stats, {"small": Counter[str](), "large": Counter[str]()}
+    for segment in memory.allocator.segments():
+        counts = pools[segment.pool]
+        counts.update(segment=1, reserved_bytes=segment.size)
+        for block in segment.blocks:
+            if block.state == INACTIVE:
+                is_split = len(segment.blocks) > 1
+                counts.update(inactive_split=is_split, inactive_split_bytes=is_split * block.size)
+                continue
+            counts.update(active=1, active_bytes=block.size, requested_bytes=block.requested)
+            if block.state == ALLOCATED:
+                counts.update(allocation=1, allocated_bytes=block.size)
     peaks = {"segment": stats.peak_segments} | {
         f"{name}_bytes": getattr(stats, f"peak_{name}") for name in ("allocated", "reserved", "active", "requested")
     }
     nested: dict[str, Any] = {}
-    for name in pools["small"]:
-        current = sum(counters[name] for counters in pools.values())
+    for name in _COUNTED:
+        current = sum(counts[name] for counts in pools.values())
         nested[name] = {"all": counter(current, peaks.get(name, current))} | {
-            f"{pool}_pool": counter(counters[name], counters[name]) for pool, counters in pools.items()
+            f"{pool}_pool": counter(counts[name], counts[name]) for pool, counts in pools.items()
         }
     return nested | {
         "num_alloc_retries": stats.retries,
@@ -374,14 +360,14 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
     }
 
 
-def _segment(segment: Any) -> dict[str, Any]:
+def _segment(segment: SegmentView) -> dict[str, Any]:
     """A segment as `torch.cuda.memory_snapshot` lists it, without frames."""
     return {
         "device": 0,
         "address": segment.address,
         "total_size": segment.size,
-        "allocated_size": sum(block.size for block in segment.blocks if block.state == _ACTIVE),
-        "active_size": sum(block.size for block in segment.blocks if block.state != "inactive"),
+        "allocated_size": sum(block.size for block in segment.blocks if block.state == ALLOCATED),
+        "active_size": sum(block.size for block in segment.blocks if block.state != INACTIVE),
         "requested_size": sum(block.requested for block in segment.blocks),
         "stream": segment.stream,
         "segment_type": segment.pool,
@@ -389,13 +375,7 @@ def _segment(segment: Any) -> dict[str, Any]:
         "is_expandable": segment.expandable,
         "frames": [],
         "blocks": [
-            {
-                "address": one.address,
-                "size": one.size,
-                "requested_size": one.requested,
-                "state": one.state,
-                "frames": [],
-            }
-            for one in segment.blocks
+            {"address": at, "size": size, "requested_size": requested, "state": state, "frames": []}
+            for at, size, requested, state, _number in segment.blocks
         ],
     }

@@ -25,22 +25,6 @@ _LOWER = (
     "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell",
     "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention",
 )  # fmt: skip
-_FLOAT = (
-    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",
-    "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm",
-    "native_layer_norm", "rms_norm", "group_norm", "frobenius_norm.dim", "nuclear_norm", "nuclear_norm.dim",
-    "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d",
-    "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
-    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
-    "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
-    "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
-    "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
-    "_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa",
-)  # fmt: skip
-_FLOAT_RESULT = (
-    "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm",
-    "linalg_matrix_norm", "linalg_matrix_norm.str_ord", "sum", "sum.dim_IntList", "norm.Scalar", "norm.ScalarOpt_dim",
-)  # fmt: skip
 _FLOAT_NORM = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
 _WIDEST = (
     "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot",
@@ -174,13 +158,19 @@ def _autocast(patches: Patches, library: "torch.library.Library") -> None:
             left_out = [one.default_value for one in operator._schema.arguments[len(args) : at]]
             return in_float(*args[:at], *left_out, **kwargs | {"dtype": torch.float32})
 
-    for names, dtype_of in ((_LOWER, lower), (_FLOAT, lambda _given: torch.float32), (_WIDEST, widest)):
-        for name in names:
-            library.impl(name, functools.partial(cast_all, operator_of(name), dtype_of), _AUTOCAST)
-    for name in _FLOAT_RESULT:
+    # Of the operators that CUDA's Autocast key has, the other ones run in float, or give their result in it.
+    for _, name in (name.split("::") for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")):
+        if name.startswith("cudnn") or name == "binary_cross_entropy":
+            continue
+        operator = operator_of(name)
         in_float = operator_of(_FLOAT_NORM.get(name, name))
-        at = [argument.name for argument in in_float._schema.arguments].index("dtype")
-        library.impl(name, functools.partial(float_result, operator_of(name), in_float, at), _AUTOCAST)
+        arguments = [argument.name for argument in in_float._schema.arguments]
+        if "dtype" in arguments:
+            rule = functools.partial(float_result, operator, in_float, arguments.index("dtype"))
+        else:
+            dtype_of = lower if name in _LOWER else widest if name in _WIDEST else lambda _given: torch.float32
+            rule = functools.partial(cast_all, operator, dtype_of)
+        library.impl(name, rule, _AUTOCAST)
     enable, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
 
     def set_autocast_enabled(*args: Any) -> None:

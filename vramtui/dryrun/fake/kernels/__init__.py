@@ -1,6 +1,6 @@
-"""CUDA kernels that allocate more than their outputs, one small function per operator."""
+"""CUDA kernels that allocate more than their outputs: a rule for each operator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -35,6 +35,22 @@ def after(*operators: str) -> Callable[[Callable[[Any, Any], object]], Rule]:
             out = call.run()
             rule(call, out)
             return out
+
+        return run
+
+    return register
+
+
+def works_in(*operators: str, first: bool = False) -> Callable[[Callable[[Any], Iterable[int]]], Rule]:
+    """Register the bytes of each piece of memory that a kernel works in; `first`: it takes them before its results."""
+
+    def register(rule: Callable[[Any], Iterable[int]]) -> Rule:
+        @kernel(*operators)
+        def run(call: Any) -> Any:
+            out = None if first else call.run()
+            for nbytes in rule(call):
+                call.scratch(nbytes)
+            return call.run() if first else out
 
         return run
 

@@ -1,14 +1,15 @@
 """Copies between host and GPU or of tensors that kernels cannot read as they are; gathering and scattering."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from vramtui.dryrun.fake.device.device import is_sim
-from vramtui.dryrun.fake.kernels import after, kernel
+from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.estimators.torch_facts.reduction import scan, sort_pairs
 
-_FORMS = ((4, torch.channels_last), (5, torch.channels_last_3d))
+_FORMS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _ROWS = torch.contiguous_format
 
 
@@ -17,23 +18,34 @@ def form_of(tensor: torch.Tensor) -> torch.memory_format:
 
     `suggest_memory_format` of c10/core/TensorImpl.h, `is_channels_last_strides_2d` of c10/core/MemoryFormat.h.
     """
-    form = next((form for dim, form in _FORMS if tensor.dim() == dim), None)
-    if form is None or tensor.stride()[1] == 0:
-        return _ROWS
     least, strides, sizes = 0, tensor.stride(), tensor.shape
+    if tensor.dim() not in _FORMS or strides[1] == 0:
+        return _ROWS
     for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
         if sizes[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
             return _ROWS
         least = strides[dim] * (max(1, sizes[dim]))
-    return form
+    return _FORMS[tensor.dim()]
 
 
-@after("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
-        "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward",
-        "upsample_bilinear2d_backward")  # fmt: skip
-def read_in_its_form(call: Any, _out: Any) -> None:
-    """The first argument is copied if it is neither rows nor channels-last throughout."""
-    call.copy(call.args[0], form=form_of(call.args[0]))
+# Tensors that are copied if they do not lie as the kernel reads them: whose form it reads (or rows), which
+# arguments these are by their places, and the operators.
+for _form, _read, _names in (
+    (0, (0,), ("upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d avg_pool2d "
+     "max_pool2d_with_indices upsample_nearest2d_backward _upsample_nearest_exact2d_backward "
+     "upsample_bilinear2d_backward")),
+    (1, (0, 1), "avg_pool2d_backward max_pool2d_with_indices_backward"),
+    (None, (0,), ("reflection_pad2d upsample_nearest1d_backward _upsample_nearest_exact1d_backward "
+     "upsample_linear1d_backward upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward "
+     "_upsample_bicubic2d_aa_backward upsample_nearest3d_backward _upsample_nearest_exact3d_backward topk median.dim "
+     "nanmedian.dim kthvalue nll_loss2d_forward bucketize.Tensor _softmax _log_softmax")),
+    (None, (0, 1), "_cdist_forward _log_softmax_backward_data"),
+):  # fmt: skip
+
+    @after(*_names.split())
+    def read(call: Any, _out: Any, of: int | None = _form, places: tuple[int, ...] = _read) -> None:
+        form = _ROWS if of is None else form_of(call.args[of])
+        call.copy(*(call.args[place] for place in places), form=form)
 
 
 @after("_adaptive_avg_pool2d")
@@ -41,14 +53,6 @@ def read_by_strides(call: Any, _out: Any) -> None:
     """Channels-last, and parts of it, are read as they lie."""
     if form_of(call.args[0]) is _ROWS:
         call.copy(call.args[0])
-
-
-@after("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
-       "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
-       "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
-       "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor")  # fmt: skip
-def read_as_rows(call: Any, _out: Any) -> None:
-    call.copy(call.args[0])
 
 
 @after("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
@@ -60,26 +64,15 @@ def copied_into_place(call: Any, out: Any) -> None:
         call.copy(call.args[2])
 
 
-after("_cdist_forward")(lambda call, _out: call.copy(*call.args[:2]))
-after("mode")(lambda call, _out: call.scratch(call.args[0].nbytes))  # a copy of the first argument is sorted
+works_in("mode")(lambda call: [call.args[0].nbytes])  # a copy of the first argument is sorted
 # args: grad, rows, exponent, distances
-after("_pdist_backward")(lambda call, _out: call.scratch((call.args[1].shape[0] - 1) * call.args[1].nbytes))
-
-
-@kernel("roll")
-def roll(call: Any) -> Any:
-    """Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common)."""
-    for _ in call.args[1][1:]:
-        call.scratch(call.args[0].nbytes)
-    return call.run()
-
-
-@kernel("avg_pool2d_backward", "max_pool2d_with_indices_backward")
-def pool_backward(call: Any) -> Any:
-    """args: grad, input, and more; both are read in the input's form."""
-    form, out = form_of(call.args[1]), call.run()
-    call.copy(*call.args[:2], form=form)
-    return out
+works_in("_pdist_backward")(lambda call: [(call.args[1].shape[0] - 1) * call.args[1].nbytes])
+# Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common).
+works_in("roll", first=True)(lambda call: [call.args[0].nbytes] * len(call.args[1][1:]))
+# One draw, or draws without putting back: the largest of probabilities over exponential noise.
+works_in("multinomial", first=True)(
+    lambda call: [] if call.argument("replacement") and call.args[1] != 1 else [call.args[0].nbytes]
+)
 
 
 @kernel("im2col", "col2im")
@@ -117,28 +110,25 @@ def copy(call: Any, out: Any) -> None:
 
 
 _INDEX = 8
+_MASKS = (torch.bool, torch.uint8)
 
 
-def _places(call: Any, indices: Any) -> list[Any]:
+def _places(call: Any, indices: Any) -> Iterator[Any]:
     """The indices as the kernel takes them: 64-bit and on the card; masks as the places where they are true.
 
     What is made for that lives as long as the call. Masks that follow from data are left as they are.
     """
-    places: list[Any] = []
     for index in indices:
-        if not isinstance(index, torch.Tensor):
-            places.append(index)
-        elif index.dtype not in (torch.bool, torch.uint8):
-            if index.dtype is not torch.int64 or index.device.type == "cpu":
+        if not isinstance(index, torch.Tensor) or index.dtype not in _MASKS:
+            if index is not None and (index.dtype is not torch.int64 or index.device.type == "cpu"):
                 call.scratch(index.numel() * _INDEX)
-            places.append(index)
+            yield index
         elif (count := _count_of(call, index, index.shape)) is None:
             # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`).
-            places.append(index.view(torch.bool) if index.dtype is torch.uint8 else index)
+            yield index.view(torch.bool) if index.dtype is torch.uint8 else index
         else:
             place = torch.ops.aten.empty.memory_format([count], dtype=torch.int64, device=call.args[0].device)
-            places += [place] * index.dim()
-    return places
+            yield from [place] * index.dim()
 
 
 def _count_of(call: Any, mask: torch.Tensor, shape: Any) -> int | None:
@@ -164,7 +154,7 @@ def where(call: Any) -> Any:
 
 @kernel("index.Tensor")
 def index(call: Any) -> Any:
-    call.args = (call.args[0], _places(call, call.args[1]))
+    call.args = (call.args[0], list(_places(call, call.args[1])))
     return call.run()
 
 
@@ -181,35 +171,26 @@ def masked_select(call: Any) -> Any:
 @kernel("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 def index_put(call: Any) -> Any:
     """args: target, indices, values, accumulate; adding up sorts the indices first (`index_put_with_sort_kernel`)."""
-    target, indices, source = call.args[:3]
-    indices = _places(call, indices)
-    given = [index for index in indices if isinstance(index, torch.Tensor)]
-    if len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and indices[0] is given[0]:
+    target, asked, source = call.args[:3]
+    indices = list(_places(call, asked))
+    tensors = [index for index in indices if isinstance(index, torch.Tensor)]
+    if len(tensors) == 1 and tensors[0].dtype in _MASKS and indices[0] is tensors[0]:
         # An unknown mask has as many places as there are values for it: the first size of what is written.
-        behind, entry = target.dim() - given[0].dim(), call.memory.find(given[0])
+        behind, entry = target.dim() - tensors[0].dim(), call.memory.find(tensors[0])
         if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
             entry.places = source.shape[0]
     out = call.run()
-    if not call.argument("accumulate") or not given or given[0].dtype is torch.bool:
+    if not call.argument("accumulate") or not tensors or tensors[0].dtype is torch.bool:
         return out
-    if not (count := torch.broadcast_shapes(*(index.shape for index in given)).numel()):
-        return out
-    linear = call.scratch(count * _INDEX)
-    call.copy(source)
-    scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
-    order = call.scratch(count * _INDEX)
-    bits = max(int(target.numel()).bit_length(), 1)
-    call.drop(call.scratch(sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
-    call.drop(*scratch, linear)
+    if count := torch.broadcast_shapes(*(index.shape for index in tensors)).numel():
+        linear = call.scratch(count * _INDEX)
+        call.copy(source)
+        scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
+        order = call.scratch(count * _INDEX)
+        bits = max(int(target.numel()).bit_length(), 1)
+        call.drop(call.scratch(sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
+        call.drop(*scratch, linear)
     return out
-
-
-@kernel("multinomial")
-def multinomial(call: Any) -> Any:
-    """One draw, or draws without putting back: the largest of probabilities over exponential noise."""
-    if not call.argument("replacement") or call.args[1] == 1:
-        call.scratch(call.args[0].nbytes)
-    return call.run()
 
 
 @kernel("masked_scatter", "masked_scatter_", "masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar",
@@ -236,25 +217,20 @@ def embedding_backward(call: Any) -> Any:
     count, item = indices.numel(), indices.element_size()
     if count <= _UNSORTED_UP_TO and not by_frequency:
         return call.run()
-    call.scratch(count * item)
-    call.scratch(count * item)
-    order = call.scratch(count * item)
+    _, _, order = (call.scratch(count * item) for _ in range(3))
     bits = max(int(rows).bit_length(), 1)
-    temporary = call.scratch(sort_pairs(count, item, item, bits, call.memory.device.capability))
-    call.drop(temporary, order)
+    call.drop(call.scratch(sort_pairs(count, item, item, bits, call.memory.device.capability)), order)
     if by_frequency:
         call.scratch(count * item)
-        call.drop(call.scratch(scan(count)))
-        call.drop(call.scratch(scan(count)))
+        for _ in range(2):
+            call.drop(call.scratch(scan(count)))
     out = call.run()
     # Sum each row's segments.
-    call.scratch(count * item)
-    call.scratch(8)
-    keys = call.scratch(count * item)
+    _, _, keys = (call.scratch(nbytes) for nbytes in (count * item, 8, count * item))
     call.drop(call.scratch(scan(count)), keys)
     segments = min(count, rows)
-    call.scratch(segments * item)
-    call.scratch(segments * item)
+    for _ in range(2):
+        call.scratch(segments * item)
     call.drop(call.scratch(scan(segments)))
     partials = count // _ROWS_PER_PARTIAL + segments
     call.scratch(8)
@@ -267,8 +243,7 @@ def embedding_backward(call: Any) -> Any:
     is_few = blocks < call.memory.device.limits.multiprocessors * _ATOMIC_BLOCKS_PER_SM and partials > blocks * 4
     if is_few and not torch.are_deterministic_algorithms_enabled():  # long segments are summed straight into the table
         call.scratch(partials * item)
-        if lowered:
-            call.scratch(rows * width * precise)
+        call.scratch(rows * width * precise if lowered else 0)
     else:
         call.scratch(partials * width * precise)
     return out

@@ -9,7 +9,7 @@ from torch.jit import _builtins
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.kernels import after, kernel
+from vramtui.dryrun.fake.kernels import kernel, works_in
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import partial
 
@@ -23,42 +23,31 @@ def in_one_piece(call: Any) -> Any:
 
 @kernel("native_dropout")
 def dropout(call: Any) -> Any:
-    """The mask of bytes comes first (`dropout_cuda`)."""
     out, mask = call.untracked()
-    call.take(mask)
-    call.take(out)
+    call.take((mask, out))  # the mask of bytes first (`dropout_cuda`)
     return out, mask
 
 
-@after("_softmax_backward_data")
-def softmax_backward(call: Any, _out: Any) -> None:
+@works_in("_softmax_backward_data")
+def softmax_backward(call: Any) -> list[int]:
     """The kernel is handed grad * output in one piece (`softmax_backward_cuda_out`, `host_softmax_backward`)."""
     grad, output = call.args[:2]
-    nbytes = grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize
-    call.scratch(nbytes)
-    if not grad.is_contiguous() and not torch.ops.aten.mul.Tensor(grad, output).is_contiguous():
-        call.scratch(nbytes)
+    is_plain = grad.is_contiguous() or torch.ops.aten.mul.Tensor(grad, output).is_contiguous()
+    return [grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize] * (1 if is_plain else 2)
 
 
-@after("_log_softmax_backward_data", "_softmax", "_log_softmax")
-def read_in_one_piece(call: Any, _out: Any) -> None:
-    """The tensors that are read are copied first (`host_softmax`, `host_softmax_backward`)."""
-    call.copy(*call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1])
-
-
-@after("_safe_softmax")
-def safe_softmax(call: Any, _out: Any) -> None:
+@works_in("_safe_softmax")
+def safe_softmax(call: Any) -> list[int]:
     """Rows that are masked throughout come out as zeros: what is masked, which rows are, and a zero."""
     tensor, dim = call.args[:2]
-    for nbytes in (tensor.numel(), tensor.numel() // max(tensor.shape[dim], 1), tensor.element_size()):
-        call.scratch(nbytes)
+    return [tensor.numel(), tensor.numel() // max(tensor.shape[dim], 1), tensor.element_size()]
 
 
 _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
 
 
 def _whole(call: Any, out: torch.Tensor) -> int:
-    elements: int = prod(torch.broadcast_shapes(call.args[0].shape, call.args[1].shape))
+    elements: int = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape).numel()
     return elements * out.element_size()
 
 
@@ -145,9 +134,8 @@ def ctc_loss(call: Any) -> Any:
 def ctc_loss_backward(call: Any) -> Any:
     """args: grad, log probabilities, targets, their lengths, loss, alpha."""
     probabilities, alpha = call.args[1], call.args[6]
-    for _ in range(3):
-        call.scratch(probabilities.shape[1] * _NUMBER)
-    call.scratch(alpha.nbytes)
+    for nbytes in (*[probabilities.shape[1] * _NUMBER] * 3, alpha.nbytes):
+        call.scratch(nbytes)
     return call.take(torch.ops.aten.empty_like.default(probabilities))
 
 
@@ -156,54 +144,44 @@ _MANY_ROWS = 64 * 1024
 _ROWS_PER_BLOCK = 32
 
 
-@kernel("native_layer_norm", "_fused_rms_norm")
-def norm_forward(call: Any) -> Any:
-    """args: input, normalized shape, and more (ATen/native/cuda/layer_norm_kernel.cu)."""
-    call.copy(call.args[0])
-    return call.run()
+@kernel("native_layer_norm", "_fused_rms_norm", "native_layer_norm_backward", "_fused_rms_norm_backward")
+def row_norm(call: Any) -> Any:
+    """args: input, normalized shape, ..., or grad, input, normalized shape, ... (layer_norm_kernel.cu).
 
-
-@kernel("_fused_rms_norm_backward")
-def rms_norm_backward(call: Any) -> Any:
-    """args: grad, input, normalized shape, rstd, weight, mask."""
-    call.copy(call.args[1])
-    out = call.run()
-    call.copy(call.args[0])
-    return out
-
-
-@kernel("native_layer_norm_backward")
-def layer_norm_backward(call: Any) -> Any:
-    """Over very many short rows the gradients of weight and bias are summed in two passes."""
-    tensor, weight, width = call.args[1], call.argument("weight"), prod(call.args[2])
+    Over very many short rows the gradients of a layer norm's weight and bias are summed in two passes.
+    """
+    is_backward = call.func.name().endswith("backward")
+    tensor = call.args[is_backward]
     call.copy(tensor)
     out = call.run()
+    if not is_backward:
+        return out
     call.copy(call.args[0])
-    rows = tensor.numel() // max(width, 1)
-    if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.limits.multiprocessors // 2:
+    width = prod(call.args[2])
+    rows, sm_count = tensor.numel() // max(width, 1), call.memory.device.limits.multiprocessors
+    weight = None if "rms" in call.func.name() else call.argument("weight")
+    if weight is not None and rows > _MANY_ROWS and width // 32 < sm_count // 2:
         blocks = -(-rows // _ROWS_PER_BLOCK)
-        for grad in out[1:]:
-            if grad is not None:
-                call.scratch(blocks * width * grad.element_size())
-                sums = torch.ops.aten.empty.memory_format([blocks, width], dtype=grad.dtype, device=grad.device)
-                partial(call, sums, (0,), grad.view(-1))
+        for grad in (grad for grad in out[1:] if grad is not None):
+            call.scratch(blocks * width * grad.element_size())
+            sums = torch.ops.aten.empty.memory_format([blocks, width], dtype=grad.dtype, device=grad.device)
+            partial(call, sums, (0,), grad.view(-1))
     return out
 
 
-@after("native_group_norm")
-def group_norm(call: Any, _out: Any) -> None:
+@works_in("native_group_norm")
+def group_norm(call: Any) -> list[int]:
     """Scale and shift are fused per channel first."""
     weight, bias, batch, channels, pixels = call.args[1:6]
-    for _ in range(2 if pixels != 1 and (weight is not None or bias is not None) else 0):
-        call.scratch(batch * channels * _FLOAT)
+    return [batch * channels * _FLOAT] * (2 if pixels != 1 and (weight is not None or bias is not None) else 0)
 
 
-@after("native_group_norm_backward")
-def group_norm_backward(call: Any, _out: Any) -> None:
+@works_in("native_group_norm_backward")
+def group_norm_backward(call: Any) -> list[int]:
     weight, batch, channels, pixels, groups, mask = call.args[4:10]
     of_channels, of_groups = 2 + (bool(mask[0]) and weight is not None), 2 * bool(mask[0])
-    for size in (channels,) * of_channels + (groups,) * of_groups if pixels != 1 else ():
-        call.scratch(batch * size * _FLOAT)
+    sizes = [channels] * of_channels + [groups] * of_groups if pixels != 1 else []
+    return [batch * size * _FLOAT for size in sizes]
 
 
 def steer_batch_norm(patches: Patches) -> None:

@@ -2,12 +2,11 @@
 gradient clipping take them.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 
-from vramtui.dryrun.fake.kernels import after, kernel
+from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import (
     Reduction,
@@ -163,14 +162,20 @@ _INDEX = 8
 _SORTED_IN_PLACE, _LONG_ROW, _MANY_ROWS = 4096, 1_000_000, 128
 
 
-@kernel("_foreach_norm.Scalar")
-def foreach_norm(call: Any) -> Any:
+@works_in("_foreach_norm.Scalar", first=True)
+def foreach_norm(call: Any) -> list[int]:
     """Partial norms of every chunk of every tensor, in the type sums are kept in (`foreach_tensor_norm_cuda`)."""
     tensors: list[torch.Tensor] = list(call.args[0])
     most = max((-(-tensor.numel() // _CHUNK) for tensor in tensors), default=0)
-    precise = 8 if any(tensor.dtype is torch.float64 for tensor in tensors) else 4
-    call.scratch(len(tensors) * most * precise)
-    return call.run()
+    return [len(tensors) * most * (8 if any(tensor.dtype is torch.float64 for tensor in tensors) else 4)]
+
+
+@works_in("dist", first=True)
+def dist(call: Any) -> list[int]:
+    """The norm of a difference (ATen/native/Distance.cpp)."""
+    tensor, other = call.args[:2]
+    shape = torch.broadcast_shapes(tensor.shape, other.shape)
+    return [shape.numel() * torch.result_type(tensor, other).itemsize]
 
 
 @after("cumsum", "cumprod")
@@ -222,12 +227,3 @@ def logsumexp(call: Any) -> Any:
     call.take(out)
     call.drop(over)
     return out
-
-
-@kernel("dist")
-def dist(call: Any) -> Any:
-    """The norm of a difference (ATen/native/Distance.cpp)."""
-    tensor, other = call.args[:2]
-    shape = torch.broadcast_shapes(tensor.shape, other.shape)
-    call.scratch(math.prod(shape) * torch.result_type(tensor, other).itemsize)
-    return call.run()
