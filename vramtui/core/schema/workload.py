@@ -27,7 +27,7 @@ Optimizer = Literal[
 OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
 Checkpointing = Literal["none", "full", "selective", "selective-ops"]
-CrossEntropy = Literal["full", "chunked", "fused"]
+CrossEntropy = Literal["full", "chunked", "chunked-logits", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
@@ -140,8 +140,9 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         use_reentrant: blocks that run again have no graph the first time (torch.utils.checkpoint's parameter): the
             default of transformers before 5, axolotl and LLaMA-Factory.
         gradient_accumulation_steps: micro-batches to one optimizer step.
-        cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, or fused with the
-            output layer so that the gradient is made in the forward pass.
+        cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, over all
+            in their own type where a compiled loss raises chunks to fp32 (axolotl), or fused with the output layer so
+            that the gradient is made in the forward pass.
         use_liger_kernel: a decoder's RMS norms, gated MLPs, rotary positions and loss are Liger's kernels, as the key
             of this name in Hugging Face's TrainingArguments sets them.
         max_grad_norm: gradients are clipped to this norm; not at all when absent.

@@ -371,6 +371,9 @@ def output_and_loss(writer: "Writer", x: Tensor) -> None:
     """The output layer and cross entropy over the vocabulary, in the way the job asks for."""
     if writer.setting.liger or writer.setting.cross_entropy == "fused":
         _fused(writer, x)
+    elif writer.setting.cross_entropy == "chunked-logits":
+        logits, loss = _logits(writer, writer.ops, x), writer.tape.new(1, 4, "loss", tracked=True)
+        writer.tape.record([logits], [loss], saves=[logits], flows=[(logits, True)])
     elif writer.setting.cross_entropy == "chunked":
         # In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them).
         tape, model = writer.tape, writer.model
