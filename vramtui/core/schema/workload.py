@@ -58,6 +58,8 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         expert: of the data ranks, how many share the experts of one model.
         bucket_cap_mb: size of DDP's gradient buckets in MiB.
         reshard_after_forward: FSDP2 gives a block's gathered weights back after its forward pass.
+        outer_apart: FSDP2 gathers embedding and output layer each by itself when it is their turn, not for as long as
+            the model runs (torchtune's custom_sharded_layers: training/_distributed.py, shard_model, at bd2a0fc7).
         cpu_offload: optimizer states stay in host memory (ZeRO-Offload).
         param_offload: shards of weights and gradients do as well: FSDP's CPUOffloadPolicy, ZeRO-3's offload_param.
     """
@@ -73,6 +75,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expert: Ranks = 1
     bucket_cap_mb: Megabytes = 25.0
     reshard_after_forward: bool = True
+    outer_apart: bool = False
     cpu_offload: bool = False
     param_offload: bool = False
 

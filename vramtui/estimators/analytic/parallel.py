@@ -193,7 +193,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
         (whole.frozen, whole.recipe.frozen, program.quantization),
         (whole.trained, whole.recipe.weights, None),
     ):
-        inner, outer = _of_block(tensors, layers), [tensor for tensor in tensors if not tensor.layer]
+        inner, outer = _of_block(tensors, layers), _outside(tensors, parallel)
         if packed is not None:
             block += quantized(inner, itemsize, packed, 1).bytes
             root += quantized(outer, itemsize, packed, 1).bytes
@@ -201,13 +201,14 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             block += block_bytes(inner, itemsize).bytes
             root += block_bytes(outer, itemsize).bytes
     # Bytes of the gradients of a block and of those outside, as backward makes them and as they are added up.
-    inner, outer = _of_block(program.trained, layers), [tensor for tensor in program.trained if not tensor.layer]
+    inner, outer = _of_block(program.trained, layers), _outside(program.trained, parallel)
     fresh, reduced = (
         (block_bytes(inner, itemsize).bytes, block_bytes(outer, itemsize).bytes)
         for itemsize in (whole.recipe.weights, recipe.weights)
     )
-    two = root + min(2, layers) * block
-    every = root + layers * block
+    held = 0 if parallel.outer_apart else root
+    two = held + min(2, layers) * block
+    every = held + layers * block
     reshards = parallel.reshard_after_forward
     if parallel.pipeline > 1:
         at_work = two if reshards else every
@@ -245,7 +246,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
         ]
     # The gradient of the largest tensor outside the blocks waits from the loss on for the rest of its group.
     head = rounded(max((tensor.numel for tensor in outer), default=0) * whole.recipe.weights)
-    between = root if reshards else every
+    between = held if reshards else every
     loss = root + (block if reshards else layers * block)
     words = "2 blocks, the one at work and the next" if reshards else f"all {layers} blocks"
     return [
@@ -259,7 +260,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             backward=two if reshards else every,
             loss=loss,
             last=loss,
-            first=between,
+            first=max(root, between),
             aside=root,
         ),
         Buffer(
@@ -275,6 +276,12 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             aside=reduced[1],
         ),
     ]
+
+
+def _outside(tensors: Iterable[Parameter], parallel: Parallel) -> list[Parameter]:
+    """The tensors outside the blocks that are whole at one time."""
+    outer = [tensor for tensor in tensors if not tensor.layer]
+    return sorted(outer, key=lambda tensor: -tensor.numel)[:1] if parallel.outer_apart else outer
 
 
 def _of_block(tensors: Iterable[Parameter], layers: int) -> list[Parameter]:
