@@ -10,7 +10,6 @@ from vramtui.core.schema.models import ENCODER_TENSORS, LayerCache, TensorGroup,
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.families import (
     FAMILIES,
-    LISTS,
     NAMES,
     SLIDING,
     Family,
@@ -22,7 +21,17 @@ from vramtui.models.families.families import (
     own_keys,
     truth,
 )
-from vramtui.models.families.keys import BARE, CLASSES, TEXT_PARTS, Keys, head_of, labels_of, layer_count, sizes_of
+from vramtui.models.families.keys import (
+    BARE,
+    CLASSES,
+    LISTS,
+    TEXT_PARTS,
+    Keys,
+    head_of,
+    labels_of,
+    layer_count,
+    sizes_of,
+)
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import filled_in, shape_table, text_type
 from vramtui.models.shapes.nets import (

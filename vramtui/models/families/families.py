@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from vramtui.models.families.keys import Keys, LayerSizes, Table, activation, dropout_of, layer_count, sizes_of
+from vramtui.models.families.keys import LISTS, Keys, LayerSizes, Table, activation, dropout_of, layer_count, sizes_of
 from vramtui.models.readers.bounded import DamagedError
+from vramtui.models.shapes.known import evaluate
 from vramtui.models.tensor_list import CacheList
 
 FULL, SLIDES, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 SPARSE = "minimax_m3_sparse"
 SLIDING = frozenset({SLIDES, "local", "hybrid_sliding", "sliding"})
-LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_layer_pattern")
 # What other families call the same kinds.
 NAMES: dict[str | int, str] = {
     "attention": FULL, "global": FULL, "mamba": LINEAR, "mamba2": LINEAR, "recurrent": LINEAR, "local": SLIDES,
@@ -101,178 +101,25 @@ def mla(caches: CacheList, layer: Layer, *, copies: int = 1) -> None:
     caches.add(per_token=per_token, window=window_of(layer))
 
 
-def compressed_attention(caches: CacheList, layer: Layer) -> None:
-    """DeepSeek-V4's: one key that is the value as well, of a few last tokens; of the others one for every 4 or 128.
-
-    What waits to be compressed is counted as full: 6 MB or less for V4-Flash in 16 bits.
-    """
-    keys, width = layer.keys, layer.sizes.head_dim
-    caches.add(per_token=width, window=keys.maybe("sliding_window"))
-    if layer.kind not in COMPRESSED:
-        return
-    if layer.kind == "heavily_compressed_attention":
-        rate = keys.whole("heavy_rate")
-        caches.add(per_token=width // rate, state=2 * rate * width)
-    else:
-        rate, both = keys.whole("sparse_rate"), width + keys.whole("index_head_dim")
-        caches.add(per_token=both // rate, state=(2 + 4) * rate * both)
-
-
-def mimo_attention(caches: CacheList, layer: Layer) -> None:
-    """MiMo-V2's: sliding layers may have other heads."""
-    keys, sizes = layer.keys, layer.sizes
-    if layer.kind in SLIDING:
-        width = keys.maybe("swa_head_dim") or sizes.head_dim
-        values = keys.maybe("swa_v_head_dim") or sizes.value_dim
-        heads = keys.whole("swa_num_key_value_heads", default=8)
-        sizes = msgspec.structs.replace(sizes, kv_heads=heads, head_dim=width, value_dim=values)
-    attention(caches, msgspec.structs.replace(layer, sizes=sizes))
-
-
-def minimax_m3_attention(caches: CacheList, layer: Layer) -> None:
-    """Attention, and the small keys by which blocks are chosen."""
-    attention(caches, layer)
-    if layer.kind == SPARSE:
-        caches.add(per_token=layer.keys.whole("index_head_dim", default=128))
-
-
-def gemma4_attention(caches: CacheList, layer: Layer) -> None:
-    caches.add(per_token=2 * layer.sizes.keys, window=window_of(layer))
-
-
-def deci_attention(caches: CacheList, layer: Layer) -> None:
-    heads = layer.keys.items("kv_heads_of_blocks")[layer.number]
-    caches.add(per_token=heads * (layer.sizes.head_dim + layer.sizes.value_dim))
-
-
-def nothing(_caches: CacheList, _layer: Layer) -> None:
-    """A layer that only has an MLP."""
-
-
-def mamba1(caches: CacheList, layer: Layer) -> None:
-    """Mamba (Gu and Dao 2023, arXiv 2312.00752)."""
-    keys = layer.keys
-    inner = keys.whole("mamba_expand", "expand", default=2) * layer.sizes.hidden
-    if keys.maybe("mamba_d_state") is None:
-        inner = keys.maybe("intermediate_size") or inner
-    kernel = keys.whole("mamba_d_conv", "conv_kernel", default=4)
-    caches.add(state=inner * kernel, state_fp32=inner * keys.whole("mamba_d_state", "state_size", default=16))
-
-
-def mamba2(caches: CacheList, layer: Layer) -> None:
-    """Mamba 2 (Dao and Gu 2024, arXiv 2405.21060)."""
-    keys = layer.keys
-    heads = keys.whole("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
-    width = keys.whole("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim")
-    groups = keys.whole("mamba_n_groups", "mamba_ngroups", "n_groups", default=1)
-    state = keys.whole("mamba_d_state", "ssm_state_size", "state_size")
-    mixed = (keys.maybe("mamba_d_ssm") or heads * width) + 2 * groups * state
-    kernel = keys.whole("mamba_d_conv", "conv_kernel", default=4)
-    caches.add(state=mixed * kernel, state_fp32=heads * width * state)
-
-
-def attention_and_mamba2(caches: CacheList, layer: Layer) -> None:
-    """The caches of a layer of Falcon-H1: attention next to a Mamba 2 state."""
-    attention(caches, layer)
-    mamba2(caches, layer)
-
-
-def delta(caches: CacheList, layer: Layer) -> None:
-    """The gated delta rule (Yang et al. 2024, arXiv 2412.06464), Kimi Linear's too (arXiv 2510.26692)."""
-    keys = layer.keys
-    heads = keys.whole("linear_num_key_heads", "linear_num_heads", "num_heads")
-    value_heads = keys.maybe("linear_num_value_heads") or heads
-    width = keys.whole("linear_key_head_dim", "linear_head_dim", "head_dim")
-    value_width = keys.maybe("linear_value_head_dim") or width
-    kernel = keys.whole("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
-    mixed = 2 * heads * width + value_heads * value_width
-    caches.add(state=mixed * kernel, state_fp32=value_heads * width * value_width)
-
-
-def lightning(caches: CacheList, layer: Layer) -> None:
-    """MiniMax's lightning attention (arXiv 2501.08313)."""
-    caches.add(state=layer.sizes.heads * layer.sizes.head_dim**2)
-
-
-def rg_lru(caches: CacheList, layer: Layer) -> None:
-    """RecurrentGemma's recurrent block (De et al. 2024, arXiv 2402.19427)."""
-    width = layer.keys.maybe("lru_width") or layer.sizes.hidden
-    caches.add(state=width * (layer.keys.whole("conv1d_width", default=4) - 1), state_fp32=width)
-
-
-def short_conv(caches: CacheList, layer: Layer) -> None:
-    caches.add(state=layer.sizes.hidden * layer.keys.whole("conv_L_cache", default=3))
-
-
 def by_keys(caches: CacheList, layer: Layer) -> None:
     """The state of a layer of an unknown family, by the sizes that its config has, or keys and values."""
-    keys, state = layer.keys, attention
+    keys, state = layer.keys, "attention"
     if keys.maybe("linear_num_key_heads", "linear_num_heads") or (
         keys.maybe("short_conv_kernel_size") and keys.maybe("linear_head_dim")
     ):
-        state = delta
+        state = "delta"
     elif keys.maybe("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"):
-        state = mamba2
+        state = "mamba2"
     elif keys.maybe("mamba_d_state", "state_size"):
-        state = mamba1
+        state = "mamba1"
     elif keys.maybe("lru_width"):
-        state = rg_lru
+        state = "rg_lru"
     elif keys.maybe("conv_L_cache"):
-        state = short_conv
+        state = "short_conv"
     try:
-        state(caches, layer)
+        keep(caches, layer, state)
     except DamagedError:
         attention(caches, layer)
-
-
-# Models whose layers are not of these kinds.
-
-
-def rwkv(caches: CacheList, keys: Keys) -> None:
-    """RWKV 4 (Peng et al. 2023, arXiv 2305.13048): three states in fp32 and two of the stream's width in its type."""
-    hidden = keys.whole("hidden_size")
-    wide = keys.maybe("attention_hidden_size") or hidden
-    caches.add(state=2 * hidden, state_fp32=3 * wide, layers=layer_count(keys))
-
-
-def xlnet(caches: CacheList, keys: Keys) -> None:
-    """XLNet: the stream of the last tokens."""
-    caches.add(per_token=keys.whole("hidden_size"), window=keys.maybe("mem_len"), layers=layer_count(keys))
-
-
-def xlstm(caches: CacheList, keys: Keys) -> None:
-    """XLSTM's matrix memory (Beck et al. 2025, arXiv 2503.13427)."""
-    hidden, heads = keys.whole("hidden_size"), keys.whole("num_heads")
-    queries, values = (
-        int(hidden * keys.number(name, usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
-    )
-    caches.add(state_fp32=queries * values // heads + queries + heads, layers=layer_count(keys))
-
-
-def zamba(caches: CacheList, keys: Keys) -> None:
-    """Zamba (arXiv 2405.16712): Mamba in each layer, and one attention over the stream and the words in some."""
-    inner = keys.whole("mamba_expand", default=2) * keys.whole("hidden_size")
-    state, kernel = inner * keys.whole("mamba_d_state", default=16), keys.whole("mamba_d_conv", default=4)
-    attends = 2 * sizes_of(keys).heads * keys.whole("attention_head_dim")
-    for kind in keys.items("layers_block_type"):
-        caches.add(per_token=attends if kind == "hybrid" else 0, state=inner * kernel, state_fp32=state)
-
-
-def zamba2(caches: CacheList, keys: Keys) -> None:
-    """Zamba 2: the same with Mamba 2."""
-    sizes, own = sizes_of(keys), CacheList()
-    mamba2(own, Layer(keys=keys, sizes=sizes, number=0, kind=LINEAR))
-    (state,) = own.groups()
-    attends = 2 * sizes.heads * keys.whole("shared_head_dim")
-    for kind in keys.items("layers_block_type"):
-        per_token = attends if kind == "hybrid" else 0
-        caches.add(per_token=per_token, state=state.state, state_fp32=state.state_fp32)
-
-
-def jetmoe(caches: CacheList, keys: Keys) -> None:
-    """JetMoE: keys and values for each expert that made queries."""
-    width = sizes_of(keys).kv_heads * keys.whole("kv_channels")
-    caches.add(per_token=2 * width * keys.whole("num_experts_per_tok", default=2), layers=layer_count(keys))
 
 
 def longcat(caches: CacheList, keys: Keys) -> None:
@@ -282,32 +129,57 @@ def longcat(caches: CacheList, keys: Keys) -> None:
         mla(caches, msgspec.structs.replace(layer, number=number))
 
 
-def hrm(caches: CacheList, keys: Keys) -> None:
-    """HRM: two stacks of layers, each used several times; every use keeps keys and values of its own."""
-    caches.add(per_token=2 * sizes_of(keys).keys, layers=layer_count(keys))
-
-
-def mllama(caches: CacheList, keys: Keys) -> None:
-    """Llama 3.2 Vision's decoder: some layers look at the image instead of the words."""
-    sizes, count, crossing = sizes_of(keys), layer_count(keys), keys.items("cross_attention_layers")
-    caches.add(per_token=sizes.keys + sizes.values, layers=sum(number not in crossing for number in range(count)))
-
-
-def prophetnet(caches: CacheList, keys: Keys) -> None:
-    caches.add(per_token=2 * keys.whole("hidden_size"), layers=keys.whole("num_decoder_layers"))
-
-
 twice_mla = partial(mla, copies=2)
+
+
+class _Names:
+    """A config's keys by any of their names, for expressions (`shapes.known.evaluate`), after what is worked out."""
+
+    def __init__(self, keys: Keys, **own: Any) -> None:  # noqa: ANN401 - what expressions hold
+        self.keys, self.own = keys, own
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - as above
+        if name in self.own:
+            return self.own[name]
+        if name == "count":
+            return layer_count(self.keys)
+        value = self.keys.values.get(name)
+        odd = isinstance(value, (bool, list)) or (isinstance(value, float) and not value.is_integer())
+        return value if odd else self.keys.maybe(name)
+
+
+def keep(caches: CacheList, layer: Layer, name: str) -> None:
+    """Add what a layer keeps, by its name in `caches.json`: one set of expressions, or several of which later ones know
+    the values of those before.
+    """
+    keys, sizes, kind = layer.keys, layer.sizes, layer.kind
+    names = _Names(
+        keys, hidden=sizes.hidden, heads=sizes.heads, kv_heads=sizes.kv_heads, width=sizes.head_dim, kind=kind,
+        value_dim=sizes.value_dim, number=layer.number, window=window_of(layer), slides=kind in SLIDING,
+    )  # fmt: skip
+    todo: list[Any] = [name]
+    while todo:
+        formulas = todo.pop(0)
+        if formulas == "attention":
+            attention(caches, layer)
+        elif isinstance(formulas, str):
+            known = CACHES[formulas]
+            todo = [*(known if isinstance(known, list) else [known]), *todo]
+        else:
+            texts = {key: text for key, text in formulas.items() if key != "about"}
+            for key, text in texts.items():
+                names.own[key] = evaluate(text, names)
+            caches.add(**{key: names.own[key] for key in texts if key in KEPT})
+
+
+def worked_out(keys: Keys, formulas: dict[str, str]) -> Keys:
+    names = _Names(keys)
+    return keys.changed(**{key: evaluate(text, names) for key, text in formulas.items()})
 
 
 # Of a head in Gemma 4's layers that look back all the way, where a config does not say it.
 GEMMA4_HEAD = 512
 NEMOTRON_KINDS = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
-
-
-def half_ffn(keys: Keys) -> Keys:
-    """Gate and up are half of the width that the config gives."""
-    return keys.changed(intermediate_size=keys.whole("intermediate_size") // 2)
 
 
 def falcon_is_parallel(keys: Keys) -> bool:
@@ -365,21 +237,6 @@ def dots3_keys(keys: Keys) -> Keys:
     return _by_layer(keys, "num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim")
 
 
-def mamba_keys(keys: Keys) -> Keys:
-    """The inner width, a multiple if the config does not say it."""
-    inner = keys.maybe("intermediate_size") or keys.whole("expand", default=2) * keys.whole("hidden_size")
-    return keys.changed(inner_size=inner)
-
-
-def zamba2_keys(keys: Keys) -> Keys:
-    hidden, heads = keys.whole("hidden_size"), max(1, keys.whole("num_attention_heads", default=1))
-    inner = keys.whole("mamba_expand", default=2) * hidden
-    return keys.changed(
-        mamba_headdim=keys.maybe("mamba_headdim") or inner // max(1, keys.whole("n_mamba_heads", default=1)),
-        shared_head_dim=keys.maybe("attention_head_dim") or 2 * hidden // heads,
-    )
-
-
 def lfm2_keys(keys: Keys) -> Keys:
     """The MLP's width under its older name, and the layers that attend by number."""
     changed: dict[str, object] = {"intermediate_size": keys.whole("block_ff_dim", "intermediate_size")}
@@ -387,15 +244,6 @@ def lfm2_keys(keys: Keys) -> Keys:
     if attends and not keys.items("layer_types"):
         changed["layer_types"] = [FULL if number in attends else "conv" for number in range(layer_count(keys))]
     return keys.changed(**changed)
-
-
-def lfm2_width(keys: Keys) -> Keys:
-    """Two thirds of the MLP's width, rounded up to a multiple."""
-    if not keys.flag("block_auto_adjust_ff_dim", default=True):
-        return keys
-    width = int(2 * keys.whole("intermediate_size") / 3 * keys.number("block_ffn_dim_multiplier", 1.0))
-    step = keys.whole("block_multiple_of", default=256)
-    return keys.changed(intermediate_size=-(-width // step) * step)
 
 
 def hunyuan_keys(keys: Keys) -> Keys:
@@ -421,10 +269,6 @@ def llama4_keys(keys: Keys) -> Keys:
         rope = keys.items("no_rope_layers") or [int((number + 1) % 4 != 0) for number in range(count)]
         changed["layer_types"] = ["chunked_attention" if turned else FULL for turned in rope]
     return keys.changed(**changed)
-
-
-def mpt_width(keys: Keys) -> Keys:
-    return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
 
 
 def nemotron_keys(keys: Keys) -> Keys:
@@ -610,43 +454,6 @@ def qwen_kinds(keys: Keys, count: int) -> list[str]:
     return [FULL if number < first else SLIDES for number in range(count)]
 
 
-def jamba_kinds(keys: Keys, count: int) -> list[str]:
-    """One layer of each period attends."""
-    period = max(keys.whole("attn_layer_period", default=8), 1)
-    offset = keys.whole("attn_layer_offset", default=4)
-    return [FULL if number % period == offset else LINEAR for number in range(count)]
-
-
-def bamba_kinds(keys: Keys, count: int) -> list[str]:
-    return [FULL if number in keys.items("attn_layer_indices") else LINEAR for number in range(count)]
-
-
-def all_linear(_keys: Keys, count: int) -> list[str]:
-    return [LINEAR] * count
-
-
-def doge_is_sparse(keys: Keys, _number: int) -> bool:
-    return keys.flag("is_moe")
-
-
-def never(_keys: Keys, _number: int) -> bool:
-    return False
-
-
-def gpt_neox_japanese_width(keys: Keys) -> Keys:
-    width = keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
-    return keys.changed(intermediate_size=width)
-
-
-def recurrent_gemma_width(keys: Keys) -> Keys:
-    return half_ffn(keys).changed(tie_word_embeddings=True)
-
-
-def deepseek_v3_keys(keys: Keys) -> Keys:
-    """Kimi K2 and the text of K2.5 have a type of their own; transformers builds them as DeepSeek V3."""
-    return keys.changed(model_type="deepseek_v3")
-
-
 def operators_of(
     act: str = "silu",
     key: str = "hidden_act",
@@ -715,27 +522,49 @@ def opt(keys: Keys) -> Table | None:
 
 
 LLAMA = operators_of()
-# The fields of a family whose values in the file are names of functions here.
-FUNCTIONS = {"prepare", "widths", "kinds", "attention", "keeps", "sparse"}
+CACHES: dict[str, Any] = msgspec.json.decode(Path(__file__).with_name("caches.json").read_bytes())
+KEPT = {"per_token", "window", "state", "state_fp32", "layers"}
+
+
+def _kept(name: str) -> Callable[..., None]:
+    """What one layer keeps, or the whole model: a function here, or an entry of `caches.json`."""
+    return globals()[name] if name in globals() else partial(keep, name=name)
 
 
 def _read() -> dict[str, Family]:
     """The families of `families.json` by type, one a line: facts by the names of fields, `types` that share them, and
-    functions by their names. Operators without a function of their own are the arguments of `operators_of`.
+    functions by their names. Text that begins with `=` is an expression; operators without a function of their own are
+    the arguments of `operators_of`.
     """
     named, families = globals(), dict[str, Family]()
     for row in msgspec.json.decode(Path(__file__).with_name("families.json").read_bytes()):
-        facts: dict[str, Any] = {}
+        types, facts = row.pop("types").split(), dict[str, Any]()
         for key, value in row.items():
+            text = value[1:] if isinstance(value, str) and value.startswith("=") else ""
             if key == "mixers":
-                facts[key] = {kind: named[name] for kind, name in value.items()}
+                facts[key] = {kind: _kept(name) for kind, name in value.items()}
             elif key == "operators":
                 facts[key] = named[value] if isinstance(value, str) else operators_of(**value)
+            elif key == "attention":
+                facts[key] = _kept(value)
+            elif key == "keeps":
+                facts[key] = named[value] if value in named else partial(_of_model, name=value)
+            elif key == "kinds" and text:
+                facts[key] = lambda keys, count, text=text: evaluate(text, _Names(keys, count=count))
+            elif key == "sparse":
+                facts[key] = lambda keys, _number, text=text: bool(evaluate(text, _Names(keys)))
+            elif key in {"prepare", "widths"} and isinstance(value, dict):
+                facts[key] = partial(worked_out, formulas=value)
+            elif key in {"prepare", "widths", "kinds"}:
+                facts[key] = named[value]
             else:
-                facts[key] = named[value] if key in FUNCTIONS else tuple(value) if isinstance(value, list) else value
-        types = facts.pop("types").split()
+                facts[key] = tuple(value) if isinstance(value, list) else value
         families |= dict.fromkeys(types, Family(**facts))
     return families
+
+
+def _of_model(caches: CacheList, keys: Keys, name: str) -> None:
+    keep(caches, Layer(keys=keys, sizes=sizes_of(keys), number=0, kind=FULL), name)
 
 
 FAMILIES = _read()

@@ -41,6 +41,8 @@ SYNONYMS = {
         "sliding_window_pattern": "_sliding_window_pattern global_attn_every_n_layers",
     }.items()
 }
+# Where a config lists the kinds of its layers.
+LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_layer_pattern")
 # Ends of architectures that have other heads than one over words: classes, or none.
 CLASSES, BARE = "ForSequenceClassification", "Model"
 

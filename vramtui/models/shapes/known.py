@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.models.families.families import LISTS
-from vramtui.models.families.keys import Keys, labels_of, synonyms
+from vramtui.models.families.keys import LISTS, Keys, labels_of, synonyms
 from vramtui.models.readers.bounded import DamagedError
 
 LARGEST = 2**40
@@ -30,8 +29,23 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
 }  # fmt: skip
+
+
+def first(*values: object) -> object:
+    """The first value that is not None.
+
+    Raises:
+        LookupError: there is none.
+    """
+    for value in values:
+        if value is not None:
+            return value
+    raise LookupError
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "ceil": ceil, "floor": floor, "int": int, "len": len, "max": max, "min": min, "round": round, "sum": sum,
+    "ceil": ceil, "first": first, "floor": floor, "int": int, "len": len, "max": max, "min": min, "round": round,
+    "sum": sum,
 }  # fmt: skip
 
 
