@@ -8,19 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import ENCODER_TENSORS, LayerCache, TensorGroup, TransformerModel
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
-from vramtui.models.families.families import (
-    FAMILIES,
-    NAMES,
-    SLIDING,
-    Family,
-    Layer,
-    attention,
-    guess_family,
-    mla,
-    opt,
-    own_keys,
-    truth,
-)
+from vramtui.models.families.families import FAMILIES, NAMES, SLIDING, Family, Layer, guess_family, opt, own_keys, truth
 from vramtui.models.families.keys import (
     BARE,
     CLASSES,
@@ -33,24 +21,8 @@ from vramtui.models.families.keys import (
     sizes_of,
 )
 from vramtui.models.readers.bounded import DamagedError
+from vramtui.models.shapes import nets
 from vramtui.models.shapes.known import filled_in, shape_table, text_type
-from vramtui.models.shapes.nets import (
-    PLAIN,
-    TEXTS,
-    add_towers,
-    as_encoder,
-    generated_tensors,
-    is_net,
-    joins,
-    named_class,
-    read_net,
-    read_text,
-    shape_name,
-    stream_of,
-    text_caches,
-    twin_of,
-    words_stand_apart,
-)
 from vramtui.models.specs.decoder import decoder_spec
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
@@ -90,7 +62,7 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
         kinds = family.kinds(widened, count)
         for number, kind in enumerate(kinds[: count - widened.whole("num_kv_shared_layers", default=0)]):
             own = own_keys(widened, number, count)
-            keeps = family.mixers.get(kind) or family.attention or (mla if family.mla else attention)
+            keeps = family.mixers.get(kind, family.attention)
             own_sizes = sizes if own is widened else sizes_of(own)
             keeps(caches, Layer(keys=own, sizes=own_sizes, number=number, kind=kind))
 
@@ -99,7 +71,7 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
         if listed := prepared.items(name):
             changed[name] = [NAMES.get(kind, kind) if isinstance(kind, (str, int)) else kind for kind in listed]
     table, tensors, kind = shape_table(), TensorList(), prepared.text("model_type")
-    name, head = named_class(prepared.values), head_of(prepared)
+    name, head = nets.named_class(prepared.values), head_of(prepared)
     if table.knows(kind, kind):
         name = ""
     elif FAMILIES.get(table.type_of(name)) is not family:
@@ -108,9 +80,9 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
     if base and (kind in FAMILIES or base == kind):
         for shape in table.tensors(base, given.changed(**changed).values):
             tensors.place = "layers" if shape.repeats else "outside"
-            named = shape_name(shape, stem=False)
+            named = nets.shape_name(shape, stem=False)
             named = STANDARD_NAMES.get(named, named) if shape.repeats else named
-            if named == "out_proj" and not family.mixers and family.attention is None:
+            if named == "out_proj" and not family.mixers:
                 named = "o_proj"
             tensors.add(named, *shape.shape, count=shape.count)
         tensors.place = "layers"
@@ -204,74 +176,6 @@ def has_experts(keys: Keys, number: int) -> bool:
     return not step or (number + 1) % step == 0
 
 
-def modelled_decoder(
-    given: Keys, keys: Keys, family: Family, numbers: int, caches: tuple[LayerCache, ...]
-) -> dict[str, Any] | None:
-    """The `[model]` table of a decoder whose every operator is followed; None if one of this config's is not, or if the
-    table does not come to its tensors and caches.
-
-    Args:
-        given: the config as its file has it.
-        keys: the same with what the file leaves out.
-        family: its own.
-        numbers: in all of its tensors.
-        caches: what its layers keep.
-    """
-    own = family.operators(keys) if family.operators is not None else None
-    if own is None:
-        return None
-    table = nearest_decoder(keys, family)
-    hidden, heads = table["hidden_size"], table["num_attention_heads"]
-    usual = {
-        "max_position_embeddings": table.get("max_position_embeddings"),
-        "num_key_value_heads": heads,
-        "head_dim": hidden // heads,
-        "moe_intermediate_size": table["intermediate_size"],
-    }
-    for key, value in usual.items():
-        if given.maybe(key) is None and table.get(key) == value:
-            table.pop(key, None)
-    if family.positions is not None:
-        rows, more = family.positions
-        table |= {"position": "learned", "max_position_embeddings": keys.whole(rows) + more}
-    # The window, and every how many layers look back all the way, if these come at equal steps.
-    kinds = family.kinds(keys, layer_count(keys))
-    full = [number for number, kind in enumerate(kinds, 1) if kind not in SLIDING]
-    if len(full) < len(kinds):
-        table |= {"sliding_window": keys.maybe("sliding_window"), "sliding_window_pattern": full[0] if full else None}
-    table = {key: value for key, value in (table | own).items() if value is not None}
-    try:
-        spec = decoder_spec(msgspec.convert(table, TransformerModel))
-    except (msgspec.ValidationError, UserError):
-        return table  # the reader of the table says what is wrong with it
-    return table if spec.parameters() == numbers and _sorted(spec.caches()) == _sorted(caches) else None
-
-
-def _sorted(caches: tuple[LayerCache, ...]) -> list[tuple[int, int, int]]:
-    return sorted((kind.window or 0, kind.per_token, kind.layers) for kind in caches)
-
-
-def window_table(caches: tuple[LayerCache, ...], layers: int) -> dict[str, Any]:
-    """The window that most layers slide over, and every how many look back all the way."""
-    slides = [kind for kind in caches if kind.window is not None]
-    if not slides:
-        return {}
-    window = max(slides, key=lambda kind: kind.layers).window
-    full = sum(kind.layers for kind in caches if kind.window is None and kind.per_token)
-    return {"sliding_window": window, "sliding_window_pattern": max(1, round(layers / full)) if full else None}
-
-
-def dropouts(keys: Keys, tensors: tuple[TensorGroup, ...]) -> dict[str, Any]:
-    """An encoder's, as its config says or as BERT's config has them; ALBERT and ModernBERT have none."""
-    names = {group.name for group in tensors}
-    if not names & ENCODER_TENSORS or "norm" in names or keys.text("model_type") == "albert":
-        return {}
-    return {
-        "hidden_dropout": keys.number("hidden_dropout_prob", keys.number("dropout", 0.1)),
-        "attention_dropout": keys.number("attention_probs_dropout_prob", keys.number("attention_dropout", 0.1)),
-    }
-
-
 def list_tables(tensors: tuple[TensorGroup, ...], caches: tuple[LayerCache, ...]) -> dict[str, Any]:
     """Tensors and caches as a `[model]` table has them; values as usual are left out."""
     usual = {"count": 1, "place": "layers", "bits": None, "per_token": 0, "window": None, "state": 0, "state_fp32": 0}
@@ -288,7 +192,7 @@ OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 OTHER_TEXT = {"idefics": "llama", "phi4_multimodal": "phi3"}
 
 # Of types whose tensors are read by their generated shapes: the family whose operators are followed.
-OF_TEXTS = {"opt": msgspec.structs.replace(PLAIN, operators=opt)}
+OF_TEXTS = {"opt": msgspec.structs.replace(nets.PLAIN, operators=opt)}
 # Ends of the classes whose output layer is over words, as the operators that are followed have it.
 OVER_WORDS = ("ForCausalLM", "LMHeadModel")
 
@@ -352,12 +256,12 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     """
     if not values.get("model_type"):
         # The type of the class that it names, or of that class without a head, if its operators are followed.
-        name, table = named_class(values), shape_table()
+        name, table = nets.named_class(values), shape_table()
         kind = table.type_of(name) or table.type_of(f"{name.partition('For')[0]}Model")
         if _is_followed(kind) or kind in FOLLOWED:
             values = values | {"model_type": kind}
     kind = str(values.get("model_type"))
-    encoder = None if is_listed or kind in FAMILIES or joins(kind) else followed_encoder(values)
+    encoder = None if is_listed or kind in FAMILIES or nets.joins(kind) else followed_encoder(values)
     if encoder is not None:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     if _is_followed(kind):
@@ -366,20 +270,22 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     try:
         model = _by_family(values, is_listed=is_listed)
     except DamagedError:
-        tensors = generated_tensors(values)
+        tensors = nets.generated_tensors(values)
         if tensors is None:
             raise
-        keys = stream_of(Keys(values), tensors.groups())
-        net = _result(keys, PLAIN, "generic", tensors, CacheList(), partial=False)
+        keys = nets.stream_of(Keys(values), tensors.groups())
+        net = _result(keys, nets.PLAIN, "generic", tensors, CacheList(), partial=False)
         return msgspec.structs.replace(net, counted=True)
     if model.basis != "generic" or (model.counted and not model.partial):
         return model
-    tensors = generated_tensors(values, (next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), "")))
+    tensors = nets.generated_tensors(
+        values, (next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), ""))
+    )
     if tensors is None or values.get("model_type") in TWO_MODELS:
         return model
     groups = tensors.groups()
     if any(group.name in ENCODER_TENSORS for group in model.tensors):
-        groups = as_encoder(groups)
+        groups = nets.as_encoder(groups)
     listed = model.table | {"parameters": numbers_in(groups)} | list_tables(groups, model.caches)
     return msgspec.structs.replace(model, table=listed, tensors=groups, partial=False, counted=True)
 
@@ -391,22 +297,22 @@ def _is_followed(kind: str) -> bool:
 
 def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     kind = values.get("model_type")
-    full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
+    full = filled_in(values, kind, every_part=nets.is_net(kind)) if isinstance(kind, str) else values
     keys = _with_thinkers_parts(Keys(full))
-    if joins(keys.text("model_type")):
+    if nets.joins(keys.text("model_type")):
         outer = keys.values if "thinker_config" in values else values
         return _of_parts(values, keys, full, outer.get("tie_word_embeddings"))
-    if is_net(keys.text("model_type")):
-        net = read_net(keys)
+    if nets.is_net(keys.text("model_type")):
+        net = nets.read_net(keys)
         basis = "family" if net.exact and not net.staged else "generic"
-        model = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+        model = _result(net.keys, nets.PLAIN, basis, net.tensors, net.caches, partial=False)
         model = msgspec.structs.replace(model, counted=net.exact)
-        twin = twin_of(net, numbers_in(model.tensors)) if net.exact else None
+        twin = nets.twin_of(net, numbers_in(model.tensors)) if net.exact else None
         return model if twin is None else msgspec.structs.replace(model, table=twin, basis="shapes")
     kind = keys.text("model_type")
-    if kind in TEXTS:
-        tensors, caches, exact = read_text(keys)
-        model = _result(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
+    if kind in nets.TEXTS:
+        tensors, caches, exact = nets.read_text(keys)
+        model = _result(keys, nets.PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
         return _modelled(Keys(values), keys, OF_TEXTS.get(kind), model, is_listed=is_listed)
     family = FAMILIES.get(kind)
     if family is not None:
@@ -419,9 +325,9 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
         model = _result(keys, family, "family" if exact else "generic", *read, partial=False)
         return _modelled(Keys(values), keys, family, model, is_listed=is_listed)
     part = text_part(keys)
-    if part.text("model_type") in TEXTS:
-        tensors, caches, _ = read_text(part)
-        return _result(part, PLAIN, "generic", tensors, caches, partial=True)
+    if part.text("model_type") in nets.TEXTS:
+        tensors, caches, _ = nets.read_text(part)
+        return _result(part, nets.PLAIN, "generic", tensors, caches, partial=True)
     family = FAMILIES.get(part.text("model_type")) or guess_family(part)
     partial = part.inside != keys.inside or (
         keys.has("decoder_layers") and any(keys.has(name) for name in ENCODER_LAYERS)
@@ -430,20 +336,56 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
 
 
 def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
-    """Drop the lists where the family's operators are followed and its sizes say every tensor and cache."""
-    named = named_class(keys.values)
-    if family is None or is_listed or (named and not named.endswith(OVER_WORDS)):
+    """Drop the lists where every operator of the family is followed and its sizes say every tensor and cache.
+
+    Args:
+        given: the config as its file has it.
+        keys: the same with what the file leaves out.
+        family: its own.
+        reading: every tensor and cache.
+        is_listed: whether the lists have to stay.
+    """
+    named = nets.named_class(keys.values)
+    own = family.operators(keys) if family is not None and family.operators is not None else None
+    if family is None or own is None or is_listed or (named and not named.endswith(OVER_WORDS)):
         return reading
-    table = modelled_decoder(given, keys, family, numbers_in(reading.tensors), reading.caches)
-    if table is None:
-        return reading
-    return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True)
+    table = nearest_decoder(keys, family)
+    hidden, heads = table["hidden_size"], table["num_attention_heads"]
+    usual = {
+        "max_position_embeddings": table.get("max_position_embeddings"),
+        "num_key_value_heads": heads,
+        "head_dim": hidden // heads,
+        "moe_intermediate_size": table["intermediate_size"],
+    }
+    for key, value in usual.items():
+        if given.maybe(key) is None and table.get(key) == value:
+            table.pop(key, None)
+    if family.positions is not None:
+        rows, more = family.positions
+        table |= {"position": "learned", "max_position_embeddings": keys.whole(rows) + more}
+    # The window, and every how many layers look back all the way, if these come at equal steps.
+    kinds = family.kinds(keys, layer_count(keys))
+    full = [number for number, kind in enumerate(kinds, 1) if kind not in SLIDING]
+    if len(full) < len(kinds):
+        table |= {"sliding_window": keys.maybe("sliding_window"), "sliding_window_pattern": full[0] if full else None}
+    table = {key: value for key, value in (table | own).items() if value is not None}
+    try:
+        spec = decoder_spec(msgspec.convert(table, TransformerModel))
+        same = spec.parameters() == numbers_in(reading.tensors)
+        same = same and sorted(map(_kept, spec.caches())) == sorted(map(_kept, reading.caches))
+    except (msgspec.ValidationError, UserError):
+        same = True  # the reader of the table says what is wrong with it
+    return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True) if same else reading
+
+
+def _kept(kind: LayerCache) -> tuple[int, int, int]:
+    return kind.window or 0, kind.per_token, kind.layers
 
 
 def _with_thinkers_parts(keys: Keys) -> Keys:
     """Models that speak as well keep the one that reads, hears and sees in a table of its own: its parts are theirs."""
     thinker = keys.values.get("thinker_config")
-    if not isinstance(thinker, dict) or not joins(keys.text("model_type")):
+    if not isinstance(thinker, dict) or not nets.joins(keys.text("model_type")):
         return keys
     spoken = ("talker_config", "token2wav_config", "code2wav_config")
     silent = dict.fromkeys(spoken) if not keys.flag("enable_audio_output", default=True) else {}
@@ -452,7 +394,7 @@ def _with_thinkers_parts(keys: Keys) -> Keys:
 
 
 def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied: object) -> Found:
-    """A model of several parts whose towers and what joins them are counted.
+    """A model of several parts whose towers and what nets.joins them are counted.
 
     Args:
         values: its config as the file has it.
@@ -469,19 +411,19 @@ def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied:
         part = part.changed(tie_word_embeddings=tied)
     kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
     family = FAMILIES.get(kind)
-    nearest = family or (PLAIN if kind in TEXTS else guess_family(part))
-    if kind in TEXTS:
-        tensors, caches = TensorList(), text_caches(part)
-        if words_stand_apart(keys.text("model_type")):
-            tensors, _, _ = read_text(part)
+    nearest = family or (nets.PLAIN if kind in nets.TEXTS else guess_family(part))
+    if kind in nets.TEXTS:
+        tensors, caches = TensorList(), nets.text_caches(part)
+        if nets.words_stand_apart(keys.text("model_type")):
+            tensors, _, _ = nets.read_text(part)
     else:
         tensors, caches = read_decoder(
             given.changed(tie_word_embeddings=part.flag("tie_word_embeddings", nearest.tied)), part, nearest
         )
         tensors = TensorList() if keys.text("model_type") in OWN_TEXT else tensors
-    joined = add_towers(tensors, keys, full)
+    joined = nets.add_towers(tensors, keys, full)
     named = " ".join(map(str, keys.items("architectures")))
-    exact = (family is not None or kind in TEXTS) and joined.complete and not OTHER_HEADS.search(named)
+    exact = (family is not None or kind in nets.TEXTS) and joined.complete and not OTHER_HEADS.search(named)
     basis = "family" if exact else "generic"
     model = _result(part, nearest, basis, tensors, caches, partial=not joined.complete)
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
@@ -491,7 +433,18 @@ def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied:
 
 def _result(keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool) -> Found:
     groups, cache_groups = tensors.groups(), caches.groups()
-    table = nearest_decoder(keys, family) | window_table(cache_groups, layer_count(keys))
-    table = {key: value for key, value in table.items() if value is not None} | dropouts(keys, groups)
+    table = nearest_decoder(keys, family)
+    # The window that most layers slide over, and every how many look back all the way.
+    if slides := [kind for kind in cache_groups if kind.window is not None]:
+        full = sum(kind.layers for kind in cache_groups if kind.window is None and kind.per_token)
+        table["sliding_window"] = max(slides, key=lambda kind: kind.layers).window
+        table["sliding_window_pattern"] = max(1, round(layer_count(keys) / full)) if full else None
+    table = {key: value for key, value in table.items() if value is not None}
+    names = {group.name for group in groups}
+    if names & ENCODER_TENSORS and "norm" not in names and keys.text("model_type") != "albert":
+        # As the config of an encoder says, or as BERT's has them; ALBERT and ModernBERT have none.
+        table["hidden_dropout"] = keys.number("hidden_dropout_prob", keys.number("dropout", 0.1))
+        own = keys.number("attention_probs_dropout_prob", keys.number("attention_dropout", 0.1))
+        table["attention_dropout"] = own
     table |= {"parameters": numbers_in(groups), "basis": basis} | list_tables(groups, cache_groups)
     return Found(table=table, basis=basis, tensors=groups, caches=cache_groups, partial=partial)

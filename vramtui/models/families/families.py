@@ -411,7 +411,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     prepare: Callable[[Keys], Keys] | None = None
     widths: Callable[[Keys], Keys] | None = None
     kinds: Callable[[Keys, int], list[str]] = kinds_of
-    attention: Keeps | None = None
+    attention: Keeps = attention
     mixers: dict[str, Keeps] = {}
     keeps: Callable[[CacheList, Keys], None] | None = None
     has_expert_biases: bool = False
@@ -432,6 +432,7 @@ def guess_family(keys: Keys) -> Family:
     old = layer_norm or any(name in names for name in ("n_embd", "n_layer", "ffn_dim", "dff"))
     acts = " ".join(str(keys.values.get(name, "")) for name in ("hidden_act", "hidden_activation", "activation"))
     bias = next((name for name in ("attention_bias", "qkv_bias", "use_qkv_bias", "use_bias") if name in names), None)
+    latent = all(keys.maybe(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim"))
     return Family(
         norm="layernorm" if old else "rmsnorm",
         gated=not old or any(act in acts for act in ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh")),
@@ -440,7 +441,8 @@ def guess_family(keys: Keys) -> Family:
         mlp_bias=old,
         qk_norm=any(keys.flag(name) for name in ("use_qk_norm", "qk_norm", "qk_layernorm")),
         tied=keys.flag("tie_word_embeddings"),
-        mla=all(keys.maybe(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim")),
+        mla=latent,
+        attention=mla if latent else attention,
         mixers=dict.fromkeys((LINEAR, "conv", "hybrid_linear"), by_keys),
     )
 
@@ -539,14 +541,13 @@ def _read() -> dict[str, Family]:
     named, families = globals(), dict[str, Family]()
     for row in msgspec.json.decode(Path(__file__).with_name("families.json").read_bytes()):
         types, facts = row.pop("types").split(), dict[str, Any]()
+        facts["attention"] = _kept(row.pop("attention", "mla" if row.get("mla") else "attention"))
         for key, value in row.items():
             text = value[1:] if isinstance(value, str) and value.startswith("=") else ""
             if key == "mixers":
                 facts[key] = {kind: _kept(name) for kind, name in value.items()}
             elif key == "operators":
                 facts[key] = named[value] if isinstance(value, str) else operators_of(**value)
-            elif key == "attention":
-                facts[key] = _kept(value)
             elif key == "keeps":
                 facts[key] = named[value] if value in named else partial(_of_model, name=value)
             elif key == "kinds" and text:

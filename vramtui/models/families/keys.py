@@ -110,12 +110,7 @@ class Fields:
 
 
 class Keys:
-    """One table of a config, whose keys go by the names that families give them.
-
-    Args:
-        values: as decoded.
-        inside: the name of the table it stands in, for sentences.
-    """
+    """One table of a config, whose keys go by the names that families give them; arguments as of `Fields`."""
 
     def __init__(self, values: Mapping[str, object], inside: str = "") -> None:
         self.values = values
@@ -190,20 +185,12 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
     vocab: int
 
     @property
-    def queries(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
     def keys(self) -> int:
         return self.kv_heads * self.head_dim
 
     @property
     def values(self) -> int:
         return self.kv_heads * self.value_dim
-
-    @property
-    def answers(self) -> int:
-        return self.heads * self.value_dim
 
 
 def layer_count(keys: Keys, *names: str) -> int:
