@@ -206,9 +206,9 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
         (block_bytes(inner, itemsize).bytes, block_bytes(outer, itemsize).bytes)
         for itemsize in (whole.recipe.weights, recipe.weights)
     )
-    held = 0 if parallel.outer_apart else root
-    two = held + min(2, layers) * block
-    every = held + layers * block
+    outside = 0 if parallel.outer_apart else root
+    two = outside + min(2, layers) * block
+    every = outside + layers * block
     reshards = parallel.reshard_after_forward
     if parallel.pipeline > 1:
         at_work = two if reshards else every
@@ -246,7 +246,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
         ]
     # The gradient of the largest tensor outside the blocks waits from the loss on for the rest of its group.
     head = rounded(max((tensor.numel for tensor in outer), default=0) * whole.recipe.weights)
-    between = held if reshards else every
+    between = outside if reshards else every
     loss = root + (block if reshards else layers * block)
     words = "2 blocks, the one at work and the next" if reshards else f"all {layers} blocks"
     return [

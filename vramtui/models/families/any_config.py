@@ -372,13 +372,13 @@ def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *,
     try:
         spec = decoder_spec(msgspec.convert(table, TransformerModel))
         same = spec.parameters() == numbers_in(reading.tensors)
-        same = same and sorted(map(_kept, spec.caches())) == sorted(map(_kept, reading.caches))
+        same = same and sorted(map(_cache_key, spec.caches())) == sorted(map(_cache_key, reading.caches))
     except (msgspec.ValidationError, UserError):
         same = True  # the reader of the table says what is wrong with it
     return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True) if same else reading
 
 
-def _kept(kind: LayerCache) -> tuple[int, int, int]:
+def _cache_key(kind: LayerCache) -> tuple[int, int, int]:
     return kind.window or 0, kind.per_token, kind.layers
 
 

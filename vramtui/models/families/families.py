@@ -149,7 +149,7 @@ class _Names:
 
 
 def keep(caches: CacheList, layer: Layer, name: str) -> None:
-    """Add what a layer keeps, by its name in `caches.json`: one set of expressions, or several of which later ones know
+    """Add what a layer keeps, by its name in `caches.json`: one set of expressions, or several; later ones know
     the values of those before.
     """
     keys, sizes, kind = layer.keys, layer.sizes, layer.kind
@@ -172,7 +172,7 @@ def keep(caches: CacheList, layer: Layer, name: str) -> None:
             caches.add(**{key: names.own[key] for key in texts if key in KEPT})
 
 
-def worked_out(keys: Keys, formulas: dict[str, str]) -> Keys:
+def work_out(keys: Keys, formulas: dict[str, str]) -> Keys:
     names = _Names(keys)
     return keys.changed(**{key: evaluate(text, names) for key, text in formulas.items()})
 
@@ -528,8 +528,8 @@ CACHES: dict[str, Any] = msgspec.json.decode(Path(__file__).with_name("caches.js
 KEPT = {"per_token", "window", "state", "state_fp32", "layers"}
 
 
-def _kept(name: str) -> Callable[..., None]:
-    """What one layer keeps, or the whole model: a function here, or an entry of `caches.json`."""
+def _mixer(name: str) -> Callable[..., None]:
+    """A function here by its name, or one that adds an entry of `caches.json`."""
     return globals()[name] if name in globals() else partial(keep, name=name)
 
 
@@ -541,11 +541,11 @@ def _read() -> dict[str, Family]:
     named, families = globals(), dict[str, Family]()
     for row in msgspec.json.decode(Path(__file__).with_name("families.json").read_bytes()):
         types, facts = row.pop("types").split(), dict[str, Any]()
-        facts["attention"] = _kept(row.pop("attention", "mla" if row.get("mla") else "attention"))
+        facts["attention"] = _mixer(row.pop("attention", "mla" if row.get("mla") else "attention"))
         for key, value in row.items():
             text = value[1:] if isinstance(value, str) and value.startswith("=") else ""
             if key == "mixers":
-                facts[key] = {kind: _kept(name) for kind, name in value.items()}
+                facts[key] = {kind: _mixer(name) for kind, name in value.items()}
             elif key == "operators":
                 facts[key] = named[value] if isinstance(value, str) else operators_of(**value)
             elif key == "keeps":
@@ -555,7 +555,7 @@ def _read() -> dict[str, Family]:
             elif key == "sparse":
                 facts[key] = lambda keys, _number, text=text: bool(evaluate(text, _Names(keys)))
             elif key in {"prepare", "widths"} and isinstance(value, dict):
-                facts[key] = partial(worked_out, formulas=value)
+                facts[key] = partial(work_out, formulas=value)
             elif key in {"prepare", "widths", "kinds"}:
                 facts[key] = named[value]
             else:
