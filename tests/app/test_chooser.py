@@ -58,12 +58,22 @@ async def test_only_what_is_seen_is_estimated() -> None:
         assert estimator.asked == kept
 
 
-async def test_the_filter_shows_totals_of_what_is_left() -> None:
+async def test_the_filter_shows_totals_of_what_is_left_and_what_was_chosen_lately_comes_first() -> None:
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
         await pilot.press("p", *"preset-05")
         shown = await lines_with_totals(app, pilot)
         assert len(shown) == 10
         assert all("GiB" in line for line in shown)
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        for at in (7, 3):
+            await pilot.press("p", *f"preset-{at:03}", "enter")
+            await pilot.pause()
+        await pilot.press("p")
+        await pilot.pause()
+        shown = lines(app)
+        assert shown[0] == "recent"
+        assert [line.split()[0] for line in shown[1:3]] == ["preset-003", "preset-007"]
+        assert len(shown) == MANY + 2
 
 
 async def test_whether_each_fits_stands_beside_it() -> None:
@@ -84,19 +94,6 @@ async def test_whether_each_fits_stands_beside_it() -> None:
         assert "✓ B200" in shown[0]
         assert "✗ RTX 3070" in shown[10]
         assert "✓ fits · ! tight · ✗ does not fit" in screen_text(app)
-
-
-async def test_what_was_chosen_lately_comes_first() -> None:
-    async with dashboard(climbing(), presets=presets()) as (app, pilot):
-        for at in (7, 3):
-            await pilot.press("p", *f"preset-{at:03}", "enter")
-            await pilot.pause()
-        await pilot.press("p")
-        await pilot.pause()
-        shown = lines(app)
-        assert shown[0] == "recent"
-        assert [line.split()[0] for line in shown[1:3]] == ["preset-003", "preset-007"]
-        assert len(shown) == MANY + 2
 
 
 OLLAMA = "/usr/local/bin/ollama runner --model /srv/models/blobs/sha256-667b0c --port 33017"

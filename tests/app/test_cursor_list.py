@@ -46,7 +46,7 @@ def sees_cursor(rows: CursorRows[Any, Any]) -> bool:
 
 
 @every_list
-async def test_each_key_moves_the_cursor_and_it_stays_in_sight(opened: Opened) -> None:
+async def test_keys_move_the_cursor_and_the_wheel_scrolls_until_a_key_is_pressed(opened: Opened) -> None:
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
         await press(*driver, "end")
@@ -59,10 +59,6 @@ async def test_each_key_moves_the_cursor_and_it_stays_in_sight(opened: Opened) -
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
         await press(*driver, "j", "down", "k", "up")
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
-
-
-@every_list
-async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(opened: Opened) -> None:
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
         await press(*driver, "down", "home")
@@ -77,7 +73,7 @@ async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(ope
         assert sees_cursor(rows)
 
 
-async def test_the_painter_knows_every_column_and_another_order_keeps_the_cursor_in_sight() -> None:
+async def test_every_column_is_painted_and_the_cursor_stays_in_sight_on_its_process() -> None:
     """The last column of the text is the row's, too; a list that scrolled kept there what stood there before."""
     async with processes((80, 24)) as driver:
         rows = rows_of(driver)
@@ -89,15 +85,12 @@ async def test_the_painter_knows_every_column_and_another_order_keeps_the_cursor
         for key in ("o", "<", "o", "o", "escape"):
             await press(*driver, key)
             assert re.search(r"▸\s+1003 ", screen_text(driver[0])), f"after {key}"
-
-
-@every_list
-async def test_a_smaller_terminal_still_shows_the_cursor(opened: Opened) -> None:
-    async with opened((80, 40)) as driver:
+    async with dashboard([crowd(60)], (80, 24)) as driver:
         rows = rows_of(driver)
-        await press(*driver, "end")
-        await driver[1].resize_terminal(80, 20)
-        await settle(*driver)
+        await press(*driver, "pagedown", "down")
+        chosen = rows.rows[rows.cursor_of(rows.view)].id
+        await give(*driver, crowd(30, 1, first=990))
+        assert rows.rows[rows.cursor_of(rows.view)].id == chosen
         assert sees_cursor(rows)
 
 
@@ -119,16 +112,6 @@ async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
             assert figures
             assert all(re.fullmatch(r" *[\d.,]*\d ", text) for text in figures if text[-2] not in UNKNOWN)
     assert all(len(found) == 1 for found in ends.values()), ends
-
-
-async def test_the_cursor_stays_on_its_process_while_others_come_and_go() -> None:
-    async with dashboard([crowd(60)], (80, 24)) as driver:
-        rows = rows_of(driver)
-        await press(*driver, "pagedown", "down")
-        chosen = rows.rows[rows.cursor_of(rows.view)].id
-        await give(*driver, crowd(30, 1, first=990))
-        assert rows.rows[rows.cursor_of(rows.view)].id == chosen
-        assert sees_cursor(rows)
 
 
 async def test_only_rows_that_are_seen_are_made() -> None:
@@ -154,9 +137,15 @@ async def test_only_rows_that_are_seen_are_made() -> None:
 
 
 @every_list
-async def test_a_click_chooses_and_one_below_the_last_row_does_nothing(opened: Opened) -> None:
+async def test_a_click_or_a_smaller_terminal_keeps_the_cursor_in_sight(opened: Opened) -> None:
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
         await driver[1].click(CursorRows, offset=(5, 2))
         await settle(*driver)
         assert rows.cursor_of(rows.view) == rows.scroll_offset.y + 2
+    async with opened((80, 40)) as driver:
+        rows = rows_of(driver)
+        await press(*driver, "end")
+        await driver[1].resize_terminal(80, 20)
+        await settle(*driver)
+        assert sees_cursor(rows)

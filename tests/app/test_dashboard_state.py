@@ -60,7 +60,7 @@ def test_a_matched_process_is_set_beside_its_preset_and_what_is_tried_out() -> N
     assert not state.undo_steps()
 
 
-def test_matching_by_hand_and_back() -> None:
+def test_matching_by_hand_and_back_and_the_order_of_a_chosen_row() -> None:
     state = state_with()
     state.assign(key(977), "qwen2.5-7b-serve")
     view = state.view()
@@ -70,6 +70,19 @@ def test_matching_by_hand_and_back() -> None:
     assert next(row for row in state.view().rows if row.id == key(4213)).preset is None
     state.assign(key(4213), None, automatic=True)
     assert next(row for row in state.view().rows if row.id == key(4213)).preset == "llama-3.1-8b-lora"
+    small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
+    state = state_with(scenes.sample(scenes.gpu(0, small, large)))
+    assert pids(state.view()) == [2, 1]
+    state.select(key(1), freeze=True)
+    grown = msgspec.structs.replace(small, used_memory=9 * GIB)
+    newcomer = scenes.process(3, 20 * GIB, "c")
+    state.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
+    view = state.view()
+    assert pids(view) == [2, 1, 3]
+    assert view.is_frozen
+    assert state.unfreeze_order()
+    assert pids(state.view()) == [3, 1, 2]
+    assert not state.unfreeze_order()
 
 
 def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_one_is_of_no_other_process() -> None:
@@ -88,22 +101,6 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
     panel = known(state.view().panel)
     assert (panel.preset.key, panel.process) == ("qwen2.5-7b-serve", None)
-
-
-def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
-    small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
-    state = state_with(scenes.sample(scenes.gpu(0, small, large)))
-    assert pids(state.view()) == [2, 1]
-    state.select(key(1), freeze=True)
-    grown = msgspec.structs.replace(small, used_memory=9 * GIB)
-    newcomer = scenes.process(3, 20 * GIB, "c")
-    state.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
-    view = state.view()
-    assert pids(view) == [2, 1, 3]
-    assert view.is_frozen
-    assert state.unfreeze_order()
-    assert pids(state.view()) == [3, 1, 2]
-    assert not state.unfreeze_order()
 
 
 def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:

@@ -86,7 +86,7 @@ async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sam
         assert "only your own processes' is read" in str(of_another.text())
 
 
-async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row() -> None:
+async def test_gpus_and_spans_of_the_details_are_chosen_by_keys() -> None:
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         gpus = scenes.usual().gpus
         chosen = known(app.state.view().chosen)
@@ -100,6 +100,14 @@ async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row
             assert f"GPU {gpu.index}, the last hour" in screen_text(app)
         await press(app, pilot, "left")
         assert gpus[first - 1].uuid in screen_text(app)
+    async with dashboard(climbing(), size=(100, 60)) as (app, pilot):
+        await press(app, pilot, "i")
+        spans = [_span(app)]
+        for key in ("plus", "plus", "minus", "plus", "plus", "plus"):
+            await press(app, pilot, key)
+            spans.append(_span(app))
+        whole, half, quarter, least = map(span_words, reversed(SPANS))
+        assert spans == [whole, half, quarter, half, quarter, least, least]
 
 
 HOUR = 3600
@@ -134,17 +142,6 @@ def test_each_gauge_draws_the_hour_and_nothing_before_the_first_look() -> None:
     ((_, (_, *drawn)),) = gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)
     assert all(not line[:15].strip() for line in drawn)
     assert any(line[-1:].strip() for line in drawn)
-
-
-async def test_plus_shows_less_of_the_past_and_minus_more() -> None:
-    async with dashboard(climbing(), size=(100, 60)) as (app, pilot):
-        await press(app, pilot, "i")
-        spans = [_span(app)]
-        for key in ("plus", "plus", "minus", "plus", "plus", "plus"):
-            await press(app, pilot, key)
-            spans.append(_span(app))
-        whole, half, quarter, least = map(span_words, reversed(SPANS))
-        assert spans == [whole, half, quarter, half, quarter, least, least]
 
 
 def _span(app: Dashboard) -> str:

@@ -88,7 +88,7 @@ async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion) -> None:
         assert isinstance(driver[0].screen, PlanScreen)
 
 
-async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed() -> None:
+async def test_the_selected_jobs_command_runs_in_its_folder_where_anything_can_run() -> None:
     runner = HandRunner()
     async with dashboard(climbing(), card_runner=runner) as driver:
         await choose_process(driver, "train.py")
@@ -101,6 +101,12 @@ async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed()
         await told(driver, " fits")
     words = ("python", "train.py", "--name", "a b", "--batch", "2")
     assert runner.asked == [(words, "/srv/ada", "RTX4090"), (words, "/srv/ada", "a card of 48GB")]
+    async with dashboard(climbing(), notifications=True) as driver:
+        await driver[1].press("2", "o")
+        await told(driver, NO_RUNNER)
+    async with dashboard(climbing(), notifications=True, view_only=True, card_runner=HandRunner()) as driver:
+        await driver[1].press("2", "o")
+        await told(driver, NOTICE[:30])
 
 
 async def test_closing_ends_what_runs_and_a_job_without_an_answer_is_one_sentence() -> None:
@@ -135,15 +141,6 @@ async def test_wrong_input_is_said_and_nothing_runs(field: str, value: str, sent
         await driver[1].press("enter")
         await told(driver, sentence)
     assert runner.asked == []
-
-
-async def test_where_nothing_can_be_run_that_is_said() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        await driver[1].press("2", "o")
-        await told(driver, NO_RUNNER)
-    async with dashboard(climbing(), notifications=True, view_only=True, card_runner=HandRunner()) as driver:
-        await driver[1].press("2", "o")
-        await told(driver, NOTICE[:30])
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ async def test_typing(tmp_path: Path) -> None:
         assert screen.draft.text.startswith("q3# Started")
 
 
-async def test_tables(tmp_path: Path) -> None:
+async def test_tables_open_and_changed_parts_are_marked(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("name")
         await pilot.press("ctrl+down", "ctrl+down", "down", "down")
@@ -141,6 +141,20 @@ async def test_tables(tmp_path: Path) -> None:
         assert screen.draft.text.rstrip() == TEXT.rstrip()
         await pilot.press("left", "enter", "space")
         assert _key(screen.form) == "run.lora"
+    async with editor(tmp_path) as (app, pilot, screen):
+        before = screen.open.look.estimate
+        screen.form.go_to("run.batch_size")
+        await press(app, pilot, "8")
+        after = screen.open.look.estimate
+        assert known(after).process - known(before).process == 44 * GIB
+        assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
+        assert "does not fit" in screen_text(app)
+    unknown = TEXT.replace("vocab_size", 'basis = "generic"\nvocab_size')
+    found = preset_at(tmp_path / "presets" / "tiny.toml", unknown)
+    async with editor(tmp_path, found=found) as (app, _, _):
+        shown = " ".join(screen_text(app).split())
+        assert "unknown whether it fits GPU 0" in shown
+        assert "✓ fits" not in shown
 
 
 async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimate_stays(tmp_path: Path) -> None:
@@ -167,23 +181,6 @@ async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimat
         )
 
 
-async def test_changed_parts_are_marked_and_a_model_that_is_not_known_has_no_verdict(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        before = screen.open.look.estimate
-        screen.form.go_to("run.batch_size")
-        await press(app, pilot, "8")
-        after = screen.open.look.estimate
-        assert known(after).process - known(before).process == 44 * GIB
-        assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
-        assert "does not fit" in screen_text(app)
-    unknown = TEXT.replace("vocab_size", 'basis = "generic"\nvocab_size')
-    found = preset_at(tmp_path / "presets" / "tiny.toml", unknown)
-    async with editor(tmp_path, found=found) as (app, _, _):
-        shown = " ".join(screen_text(app).split())
-        assert "unknown whether it fits GPU 0" in shown
-        assert "✓ fits" not in shown
-
-
 async def test_pages_of_a_small_terminal_always_show_the_total_and_follow_the_keys(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         for panel, page in (("text", "text"), ("totals", "estimate"), ("fields", "form")):
@@ -205,7 +202,7 @@ async def test_pages_of_a_small_terminal_always_show_the_total_and_follow_the_ke
         assert screen.has_class("page-estimate")
 
 
-async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> None:
+async def test_every_key_is_in_the_help_and_what_was_typed_stands_once_saved(tmp_path: Path) -> None:
     async with editor(tmp_path, (99, 200)) as (app, pilot, screen):  # the help has one column
         titles = {command.title for command in app.get_system_commands(screen)}
         for binding in screen.BINDINGS:
@@ -218,6 +215,13 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         for typed in ("Watch: what uses", "Start or stop recording", "Suspend to the shell"):
             assert typed not in everywhere  # 1, r and K are letters here, and Ctrl+Z undoes
         assert "Undo" in shown
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await press(app, pilot, "8", "ctrl+z")
+        assert screen.draft.text == TEXT
+        await press(app, pilot, "7", "ctrl+s", "escape")
+        assert app.screen is not screen
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")
 
 
 async def test_shipped_presets_open_unchanged_and_hostile_text_is_harmless(tmp_path: Path) -> None:
@@ -282,16 +286,6 @@ async def test_it_opens_with_what_was_stepped_and_goes_back_to_the_screen_it_cam
             assert isinstance(app.screen, EditorScreen)
             await press(app, pilot, "escape")
             assert app.screen is below
-
-
-async def test_what_was_typed_stands_once_it_is_saved_or_undone(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        screen.form.go_to("run.batch_size")
-        await press(app, pilot, "8", "ctrl+z")
-        assert screen.draft.text == TEXT
-        await press(app, pilot, "7", "ctrl+s", "escape")
-        assert app.screen is not screen
-        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")
 
 
 async def test_the_form_opens_at_the_value_that_people_change_first_and_keeps_its_place(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ async def test_a_save_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pyte
         assert not screen.draft.is_changed
 
 
-async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
+async def test_the_difference_the_way_back_and_a_text_that_is_no_toml(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("ctrl+d", "ctrl+r", "ctrl+z", "ctrl+y")
         assert app.screen is screen
@@ -137,6 +137,17 @@ async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
         assert screen.draft.text == TEXT == screen.area.text
         await press(app, pilot, "ctrl+z")
         assert screen.area.text == EIGHT
+    found = preset_at(tmp_path / "presets" / "tiny.toml")
+    (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("= 4096\n", "= =\n"))
+    async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
+        for _ in range(100):
+            if app.focused is screen.area and screen.has_class("page-text"):
+                break
+            await pilot.pause()
+        await settle(app, pilot)
+        assert screen.area.cursor_location[0] == 13
+        assert screen.has_class("page-text")
+        assert "✗ 1 error  line 14: not valid TOML" in screen_text(app).splitlines()[-2]
 
 
 @pytest.mark.parametrize(("answer", "place", "written"), [("s", "watch", EIGHT), ("d", "watch", TEXT)])
@@ -247,13 +258,25 @@ async def _outside(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
     await press(app, pilot, "escape", "E")
 
 
-async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_own_editor_edits_the_file_or_its_errors_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
         found = edited[0].state.presets["tiny"]
         assert found.preset.run.batch_size == 8
         assert "again" in said(edited[0])
+    _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
+    async with editor(tmp_path) as edited:
+        await _outside(edited, monkeypatch)
+        app = edited[0]
+        assert on_top(app, EditorScreen)
+        assert "did you mean" in screen_text(app)
+    async with editor(tmp_path, samples=[scenes.usual()]) as edited:
+        monkeypatch.setenv("VISUAL", "/no/such/editor")
+        await _outside(edited, monkeypatch)
+        assert "/no/such/editor cannot be started" in said(edited[0])
 
 
 async def test_a_copy_of_a_bundled_preset_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,33 +293,6 @@ async def test_a_copy_of_a_bundled_preset_is_edited(tmp_path: Path, monkeypatch:
         assert text_of(found) == TEXT
         assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
         assert "overrides the bundled one" in said(edited[0])
-
-
-async def test_errors_of_the_own_editor_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
-    async with editor(tmp_path) as edited:
-        await _outside(edited, monkeypatch)
-        app = edited[0]
-        assert on_top(app, EditorScreen)
-        assert "did you mean" in screen_text(app)
-    async with editor(tmp_path, samples=[scenes.usual()]) as edited:
-        monkeypatch.setenv("VISUAL", "/no/such/editor")
-        await _outside(edited, monkeypatch)
-        assert "/no/such/editor cannot be started" in said(edited[0])
-
-
-async def test_a_text_that_is_no_toml_opens_at_its_line(tmp_path: Path) -> None:
-    found = preset_at(tmp_path / "presets" / "tiny.toml")
-    (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("= 4096\n", "= =\n"))
-    async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
-        for _ in range(100):
-            if app.focused is screen.area and screen.has_class("page-text"):
-                break
-            await pilot.pause()
-        await settle(app, pilot)
-        assert screen.area.cursor_location[0] == 13
-        assert screen.has_class("page-text")
-        assert "✗ 1 error  line 14: not valid TOML" in screen_text(app).splitlines()[-2]
 
 
 async def test_a_preset_of_ones_own_is_renamed_with_its_file(tmp_path: Path) -> None:
@@ -405,7 +401,7 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
         assert screen.draft.problems
 
 
-async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> None:
+async def test_measured_figures_and_another_kind_go_into_the_file(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await press(app, pilot, "f5")
         assert on_top(app, QuestionDialog)
@@ -416,6 +412,17 @@ async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> N
         assert screen.draft.text.startswith(TEXT.rstrip())
         await press(app, pilot, "ctrl+z")
         assert screen.draft.text == TEXT
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.kind")
+        await press(app, pilot, "enter", "down", "enter")
+        assert screen.draft.text == TEXT.replace('"train"', '"infer"')
+        assert not on_top(app, QuestionDialog)  # an inference run has all of these keys
+        screen.open.put("run.optimizer", "adamw")
+        await press(app, pilot, "enter", "enter")
+        assert on_top(app, QuestionDialog)
+        assert "run.optimizer" in screen_text(app)
+        await press(app, pilot, "y")
+        assert screen.draft.text == TEXT.replace('"train"', '"infer"')
 
 
 async def test_runs_of_the_history_are_offered_and_one_without_figures_gives_none(tmp_path: Path) -> None:
@@ -435,20 +442,6 @@ async def test_runs_of_the_history_are_offered_and_one_without_figures_gives_non
         assert app.screen is screen
         assert "Nothing was measured of this run" in said(app)
         assert screen.draft.text == TEXT
-
-
-async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        screen.form.go_to("run.kind")
-        await press(app, pilot, "enter", "down", "enter")
-        assert screen.draft.text == TEXT.replace('"train"', '"infer"')
-        assert not on_top(app, QuestionDialog)  # an inference run has all of these keys
-        screen.open.put("run.optimizer", "adamw")
-        await press(app, pilot, "enter", "enter")
-        assert on_top(app, QuestionDialog)
-        assert "run.optimizer" in screen_text(app)
-        await press(app, pilot, "y")
-        assert screen.draft.text == TEXT.replace('"train"', '"infer"')
 
 
 async def test_from_a_process_or_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:

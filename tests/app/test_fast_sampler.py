@@ -59,7 +59,7 @@ def text_of(app: Still) -> str:
     return " ".join(screen_text(app).replace("│", " ").split())
 
 
-async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> None:
+async def test_a_spike_is_in_every_panel_and_a_stuck_driver_is_left_alone() -> None:
     sampler = GivenSampler()
     async with dashboard(climbing(), sampler=sampler) as (app, pilot):
         assert sampler.aimed_at == [TRAINER]
@@ -75,9 +75,6 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
         assert [look.used for look in sampler.looks] == [2 * HIGH]  # it is of after the sample, and waits
         await press(app, pilot, "i")
         assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)
-
-
-async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() -> None:
     sampler = GivenSampler()
     async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("space")  # a paused screen does not stop the looks

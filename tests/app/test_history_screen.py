@@ -104,7 +104,7 @@ async def test_one_opened(picture: SnapshotAssertion) -> None:
         assert driver[0].parts.export.picture() == picture
 
 
-async def test_without_runs() -> None:
+async def test_without_runs_and_beside_the_list_in_a_large_terminal() -> None:
     async with history(Shelf(), (80, 24)) as driver:
         text = screen_text(driver[0])
         assert "No runs recorded yet." in text
@@ -113,6 +113,15 @@ async def test_without_runs() -> None:
             await press(driver, key)
             assert isinstance(driver[0].screen, HistoryScreen)
         assert "No run is selected" in screen_text(driver[0])
+    async with history(shelf(), size=(200, 50)) as driver:
+        text = screen_text(driver[0])
+        assert "LASTED" in text
+        first, second = (kept for kept in past(driver).runs[:2])
+        assert f"Run {first.id}" in text
+        assert first.run.command in text
+        text = await text_after(*driver, "down")
+        assert f"Run {second.id}" in text
+        assert second.run.command[:20] in text
 
 
 async def test_moving_through_the_list() -> None:
@@ -168,18 +177,6 @@ async def test_keys_and_clicks_sort_choose_and_open() -> None:
         await driver[1].click(RunRows, offset=(5, 3), times=2)
         await settle(*driver)
         assert isinstance(driver[0].screen, RunWindow)
-
-
-async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None:
-    async with history(shelf(), size=(200, 50)) as driver:
-        text = screen_text(driver[0])
-        assert "LASTED" in text
-        first, second = (kept for kept in past(driver).runs[:2])
-        assert f"Run {first.id}" in text
-        assert first.run.command in text
-        text = await text_after(*driver, "down")
-        assert f"Run {second.id}" in text
-        assert second.run.command[:20] in text
 
 
 async def test_filter() -> None:
@@ -274,7 +271,7 @@ async def test_a_run_that_goes_on_is_not_deleted() -> None:
         assert runs.read == 2
 
 
-async def test_one_run_opened() -> None:
+async def test_one_run_opened_with_the_keys_of_the_screen() -> None:
     async with history(shelf()) as driver:
         chosen = past(driver).runs[1]
         await press(driver, "down", "enter")
@@ -288,9 +285,6 @@ async def test_one_run_opened() -> None:
             assert (scroll.scroll_offset.y > 0) == (moved > 0)
         await press(driver, "escape")
         assert isinstance(driver[0].screen, HistoryScreen)
-
-
-async def test_the_key_bar_names_the_screens_own_keys() -> None:
     async with history(shelf()) as driver:
         bar = driver[0].screen.query_one(KeyBar)
         assert {"open", "filter", "report", "delete"} <= {binding.description for binding in bar.bindings_shown()}

@@ -39,7 +39,7 @@ async def test_hints_are_whole_at_every_width() -> None:
                 assert shown[-2:] == ["? help", "q quit"]
 
 
-async def test_pairs_are_whole_at_80_columns_and_each_side_can_be_clicked() -> None:
+async def test_pairs_are_whole_and_a_dashboard_only_looked_at_offers_nothing_it_refuses() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (80, 24)) as driver:
         await press(*driver, "3")
         line = line_of(driver)
@@ -52,6 +52,18 @@ async def test_pairs_are_whole_at_80_columns_and_each_side_can_be_clicked() -> N
             await settle(*driver)
             panel = known(driver[0].state.view().panel)
             assert panel.workload.run.batch_size == size, offset
+    async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (app, pilot):
+        for place in SCREENS:
+            await press(app, pilot, place.key)
+            screen = known(app.screens.current)
+            listed = [binding for _, binding in keys_shown(app, screen)]
+            shown = [*app.screen.query_one(KeyBar).bindings_shown(), *listed]
+            assert not [one.description for one in shown if is_refused(one.action)], place
+            assert not {"Edit preset", "Take a snapshot"} & {one.title for one in commands(app, screen)}
+            assert {"help", "quit"} <= {one.description for one in shown}
+            assert "w save" not in screen_text(app)
+        await press(app, pilot, "1", "s")
+        assert "view-only" in line_of((app, pilot))
 
 
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
@@ -70,21 +82,6 @@ async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
         assert {"watch.filter", "watch.monitor"} <= listed
         assert not any(identity.startswith("estimate.") for identity in listed)
         assert "m assigns" not in await press(*driver, "i")
-
-
-async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
-    async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (app, pilot):
-        for place in SCREENS:
-            await press(app, pilot, place.key)
-            screen = known(app.screens.current)
-            listed = [binding for _, binding in keys_shown(app, screen)]
-            shown = [*app.screen.query_one(KeyBar).bindings_shown(), *listed]
-            assert not [one.description for one in shown if is_refused(one.action)], place
-            assert not {"Edit preset", "Take a snapshot"} & {one.title for one in commands(app, screen)}
-            assert {"help", "quit"} <= {one.description for one in shown}
-            assert "w save" not in screen_text(app)
-        await press(app, pilot, "1", "s")
-        assert "view-only" in line_of((app, pilot))
 
 
 def test_help_and_the_way_out_are_declared_last() -> None:
@@ -138,7 +135,7 @@ async def test_a_notice_is_one_line_and_covers_nothing_but_the_keys(size: tuple[
         assert len(long[-1]) == size[0]
 
 
-async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation_mark() -> None:
+async def test_the_keys_come_back_and_equal_faults_are_one() -> None:
     async with dashboard(climbing(), notifications=True) as (app, pilot):
         keys = screen_text(app).splitlines()[-1]
         await said((app, pilot), "the first")
@@ -149,6 +146,17 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
         assert screen_text(app).splitlines()[-1] == keys
         text = await press(app, pilot, "exclamation_mark")
         assert text.index("the second") < text.index("the first")
+    same = [(f"GPU {index}", "no answer", "look at dmesg") for index in range(8)]
+    assert folded([*same, ("source", "slow", "")]) == [
+        ("GPU 0, 1, 2, 3, 4, 5, 6, 7", "no answer", "look at dmesg"),
+        ("source", "slow", ""),
+    ]
+    faults = tuple(Problem(where=f"GPU {index}", message="no fan", hint="none") for index in range(8))
+    async with dashboard([scenes.sample(scenes.gpu(0), problems=faults)]) as (app, pilot):
+        assert problem_count(app.screen.view) == 1  # type: ignore[attr-defined]  # Watch
+        assert "1 problem " in screen_text(app)
+        await press(app, pilot, "exclamation_mark")
+        assert screen_text(app).count("no fan") == 1
 
 
 async def test_a_notice_is_said_on_every_screen_and_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,20 +172,6 @@ async def test_a_notice_is_said_on_every_screen_and_may_run_out(monkeypatch: pyt
         await said((app, pilot), "the next")
         await press(app, pilot, "4")
         assert app.screen.query(KeyBar)
-
-
-async def test_equal_faults_of_several_gpus_are_one() -> None:
-    same = [(f"GPU {index}", "no answer", "look at dmesg") for index in range(8)]
-    assert folded([*same, ("source", "slow", "")]) == [
-        ("GPU 0, 1, 2, 3, 4, 5, 6, 7", "no answer", "look at dmesg"),
-        ("source", "slow", ""),
-    ]
-    faults = tuple(Problem(where=f"GPU {index}", message="no fan", hint="none") for index in range(8))
-    async with dashboard([scenes.sample(scenes.gpu(0), problems=faults)]) as (app, pilot):
-        assert problem_count(app.screen.view) == 1  # type: ignore[attr-defined]  # Watch
-        assert "1 problem " in screen_text(app)
-        await press(app, pilot, "exclamation_mark")
-        assert screen_text(app).count("no fan") == 1
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])

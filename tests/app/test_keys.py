@@ -251,23 +251,6 @@ async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal(
             assert words in await text_after(*driver, "v")
 
 
-async def test_q_closes_what_is_open_and_then_quits() -> None:
-    async with dashboard(climbing()) as (app, pilot):
-        for key in ("i", "question_mark", "exclamation_mark", "p", "m"):
-            await pilot.press(key)
-            await settle(app, pilot)
-            assert len(app.screen_stack) == 2, key
-            # What can be typed into takes a q for the letter: Escape closes that.
-            await pilot.press("escape" if isinstance(app.focused, Input) else "q")
-            await settle(app, pilot)
-            assert len(app.screen_stack) == 1, key
-        await pilot.press("q")
-    assert app.return_code == 0
-    async with dashboard(climbing()) as (app, pilot):
-        await pilot.press("ctrl+c")
-    assert app.return_code == 130
-
-
 async def test_a_snapshot_says_where_it_is_or_why_not() -> None:
     taken: list[tuple[Snapshot, str]] = []
     problem = ""
@@ -293,7 +276,7 @@ async def test_a_snapshot_says_where_it_is_or_why_not() -> None:
     assert svg.startswith("<svg")
 
 
-async def test_the_palette_has_every_action_and_runs_it() -> None:
+async def test_the_palette_runs_every_action_and_q_closes_what_is_open() -> None:
     async with dashboard(climbing()) as driver:
         app = driver[0]
         assert app.screens.first is not None
@@ -307,6 +290,20 @@ async def test_the_palette_has_every_action_and_runs_it() -> None:
         await press(driver, "enter")
         while not app.state.paused:
             await driver[1].pause(0.01)
+    async with dashboard(climbing()) as (app, pilot):
+        for key in ("i", "question_mark", "exclamation_mark", "p", "m"):
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert len(app.screen_stack) == 2, key
+            # What can be typed into takes a q for the letter: Escape closes that.
+            await pilot.press("escape" if isinstance(app.focused, Input) else "q")
+            await settle(app, pilot)
+            assert len(app.screen_stack) == 1, key
+        await pilot.press("q")
+    assert app.return_code == 0
+    async with dashboard(climbing()) as (app, pilot):
+        await pilot.press("ctrl+c")
+    assert app.return_code == 130
 
 
 async def test_mouse() -> None:

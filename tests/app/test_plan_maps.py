@@ -65,7 +65,7 @@ def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> 
     assert rungs.index(value) <= count // 3
 
 
-def test_ladders_and_figures_by_hand() -> None:
+def test_ladders_by_hand_and_names_of_saved_variants() -> None:
     assert ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
     assert ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
     assert ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
@@ -76,6 +76,19 @@ def test_ladders_and_figures_by_hand() -> None:
     ]  # fmt: skip
     sizes = (61 * GIB + GIB // 4, 112 * GIB, 12 * TIB, 0)
     assert [figure(count, 4) for count in sizes] == ["61.2", "112", "12T", "0.0"]
+    made = variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
+    assert differences(TRAIN, made) == {
+        "run.batch_size": 2,
+        "run.lora.rank": 8,
+        "run.lora.target_modules": ("q_proj", "k_proj", "v_proj", "o_proj"),
+        "parallel.data": 8,
+        "parallel.strategy": "fsdp",
+        "parallel.zero_stage": 3,
+    }
+    assert differences(made, TRAIN) == {"run.batch_size": 4, "run.lora": None, "parallel": None}
+    assert differences(made, made) == {}
+    assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
+    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
 @given(st.integers(0, 1 << 60), st.integers(4, 10))
@@ -266,22 +279,6 @@ def test_advice_is_the_planners_and_goes_by_what_is_simulated() -> None:
     holding = {holds.card.name: holds.process for holds in advice.cards}
     near = answer_for(DEFAULT, TRAIN_OF_NEARER, card("A40"))
     assert holding["A40"] == near.process
-
-
-def test_a_saved_variant_has_its_differences_and_a_name_that_can_be_a_file() -> None:
-    made = variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
-    assert differences(TRAIN, made) == {
-        "run.batch_size": 2,
-        "run.lora.rank": 8,
-        "run.lora.target_modules": ("q_proj", "k_proj", "v_proj", "o_proj"),
-        "parallel.data": 8,
-        "parallel.strategy": "fsdp",
-        "parallel.zero_stage": 3,
-    }
-    assert differences(made, TRAIN) == {"run.batch_size": 4, "run.lora": None, "parallel": None}
-    assert differences(made, made) == {}
-    assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
-    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
 @pytest.mark.parametrize(("name", "amounts"), [

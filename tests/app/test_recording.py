@@ -223,7 +223,7 @@ async def test_a_matched_job_is_kept_and_others_are_not() -> None:
         assert "database or disk is full" in " ".join(screen_text(app).split())
 
 
-async def test_what_is_tried_out_is_not_what_runs_and_a_choice_by_hand_counts() -> None:
+async def test_what_the_job_tells_is_kept_and_what_is_tried_out_is_not() -> None:
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         before = app.state.view().panel
@@ -241,9 +241,6 @@ async def test_what_is_tried_out_is_not_what_runs_and_a_choice_by_hand_counts() 
         app.state.assign(key, "llama-3.1-8b-lora")
         await give(app, pilot, scenes.usual(1))
         assert {run.pid for run in shelf.kept} == {977, 4213}
-
-
-async def test_what_the_job_tells_itself_is_kept() -> None:
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="0")
     job = ObservedJob(pid=4213).heard(Hello(v=1, pid=4213, at=1.0, torch="2.9.0", devices=(device,)))
     counters = MemoryCounters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)

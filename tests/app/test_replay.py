@@ -52,7 +52,7 @@ async def go_to(player: Player, pilot: Pilot[None], text: str) -> None:
     await press(player, pilot, *text, "enter")
 
 
-async def test_it_plays_sample_by_sample_with_all_that_is_between() -> None:
+async def test_it_plays_sample_by_sample_and_seeking_leaves_no_trace_of_what_comes_later() -> None:
     tape = Tape(LONG)
     async with playing(tape) as (player, pilot, clock):
         assert_as_if_just_played(player, LONG[:1])
@@ -65,6 +65,16 @@ async def test_it_plays_sample_by_sample_with_all_that_is_between() -> None:
         await pass_time(player, pilot, clock, 999)
         assert_as_if_just_played(player, LONG)
         assert not playback_of(player).playing
+    falling = [*climbing(60, to=70), *(scenes.usual(at, trained=20 * GIB) for at in range(1, 60))]
+    async with playing(Tape(falling)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        await go_to(player, pilot, "100%")
+        assert_as_if_just_played(player, falling)
+        assert "70.0" in screen_text(player)
+        await go_to(player, pilot, "+5")
+        await go_to(player, pilot, "-90")
+        assert_as_if_just_played(player, falling[:29])
+        assert "70.0" not in screen_text(player)
 
 
 async def test_a_screen_that_is_drawn_before_it_knows_its_panels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,19 +113,6 @@ async def test_space_steps_and_skips() -> None:
         assert_as_if_just_played(player, LONG[:300])
         await pass_time(player, pilot, clock, 5)  # a step holds
         assert_as_if_just_played(player, LONG[:300])
-
-
-async def test_seeking_on_and_back_leaves_no_trace_of_what_comes_later() -> None:
-    falling = [*climbing(60, to=70), *(scenes.usual(at, trained=20 * GIB) for at in range(1, 60))]
-    async with playing(Tape(falling)) as (player, pilot, _):
-        await press(player, pilot, "space")
-        await go_to(player, pilot, "100%")
-        assert_as_if_just_played(player, falling)
-        assert "70.0" in screen_text(player)
-        await go_to(player, pilot, "+5")
-        await go_to(player, pilot, "-90")
-        assert_as_if_just_played(player, falling[:29])
-        assert "70.0" not in screen_text(player)
 
 
 async def test_a_long_way_is_gone_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

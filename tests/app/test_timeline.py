@@ -197,7 +197,7 @@ async def test_progress_and_cancel() -> None:
             assert "Press t for a dry run" in text
 
 
-async def test_one_trace_at_a_time_which_is_kept_by_its_workload() -> None:
+async def test_one_trace_at_a_time_by_its_workload_or_none_where_it_is_only_looked_at() -> None:
     tracer = HandTracer()
     async with dashboard(climbing(), tracer=tracer) as driver:
         await press(*driver, "3", "t")
@@ -213,6 +213,17 @@ async def test_one_trace_at_a_time_which_is_kept_by_its_workload() -> None:
         tracer.go_on.set()
         await traced(driver)
         assert "peaks: allocated" in await press(*driver, "[")
+    tracer = HandTracer(at_once=False)
+    async with dashboard(climbing(), tracer=tracer) as driver:
+        await choose_process(driver, JOB)
+        await press(*driver, "t", "y")
+        assert driver[0].parts.traces.busy
+        assert "dry run  " in await press(*driver, "3")
+        assert "already running" in await said(driver, "1", "t", "3", "x")
+        assert driver[0].state.session.by_hand == {}
+    async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:
+        await choose_process(driver, JOB)
+        assert "view-only" in await said(driver, "t")
 
 
 async def test_what_cannot_be_traced_says_why_also_without_a_preset() -> None:
@@ -345,17 +356,3 @@ async def test_what_cannot_be_traced_is_a_sentence() -> None:
     async with dashboard(climbing()) as driver:
         await choose_process(driver, JOB)
         assert "no dry runs here" in await said(driver, "t")
-
-
-async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None:
-    tracer = HandTracer(at_once=False)
-    async with dashboard(climbing(), tracer=tracer) as driver:
-        await choose_process(driver, JOB)
-        await press(*driver, "t", "y")
-        assert driver[0].parts.traces.busy
-        assert "dry run  " in await press(*driver, "3")
-        assert "already running" in await said(driver, "1", "t", "3", "x")
-        assert driver[0].state.session.by_hand == {}
-    async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:
-        await choose_process(driver, JOB)
-        assert "view-only" in await said(driver, "t")

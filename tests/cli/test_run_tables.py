@@ -46,7 +46,9 @@ def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str
     assert "`vramtui dry-run --gpu 4090 python train.py --batch 8` shows it" in capsys.readouterr().err
 
 
-def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command_with_its_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
     job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
     job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
@@ -60,10 +62,7 @@ def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: p
     assert report.cause == "fragmentation"
     for sentence in sentences_of(report):
         assert sentence in said
-
-
-def test_a_limit_that_the_job_set_itself_is_told_of_a_message_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without what the probe tells of the failure, the exception's own words are read, its limit among them."""
+    # Without what the probe tells of the failure, the exception's own words are read, its limit among them.
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
     job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
     job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))

@@ -68,7 +68,7 @@ def test_every_reader_is_known_with_its_bound() -> None:
     assert {reader for reader in READERS if not any(Path(name).is_relative_to(reader) for name in parsing)} == set()
 
 
-def test_recordings_feeds_and_other_hosts_have_one_reader_of_samples() -> None:
+def test_samples_have_one_reader_and_those_from_series_are_bounded_too() -> None:
     """A sample is made of a text in one place, and whatever is made of one there is bounded."""
     decoding = {name for name, call in calls() if called(call) in SAMPLE_READERS}
     assert decoding <= SAMPLES
@@ -84,10 +84,7 @@ def test_recordings_feeds_and_other_hosts_have_one_reader_of_samples() -> None:
     (reader,) = (node for node in ast.parse(source).body if getattr(node, "name", "") == "sample_in")
     results = [node.value for node in ast.walk(reader) if isinstance(node, ast.Return)]
     assert [isinstance(result, ast.Call) and ast.unparse(result.func) for result in results] == ["bounded"] * 2
-
-
-def test_samples_that_are_put_together_from_series_are_bounded_too() -> None:
-    """Prometheus' come field by field. NVML's and nvidia-smi's figures are bounded where each is read."""
+    # Prometheus' come field by field. NVML's and nvidia-smi's figures are bounded where each is read.
     source = (PACKAGE / "sources/prometheus.py").read_text(encoding="utf-8")
     made = [call for call in ast.walk(ast.parse(source)) if isinstance(call, ast.Call)]
     bounded = [call.args[0] for call in made if ast.unparse(call.func) == "bounded"]

@@ -52,7 +52,7 @@ def test_a_dashboard_beside_the_program_that_started_the_job(tmp_path: Path) -> 
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_the_latest_come_first_and_one_preset_alone(tmp_path: Path) -> None:
+def test_the_latest_come_first_and_errors_go_by_method_and_kind(tmp_path: Path) -> None:
     history = RunHistory(tmp_path / "history.sqlite3")
     for number in (2, 1, 3):
         history.keep(another(number, preset="a" if number == 2 else "b"))
@@ -64,6 +64,14 @@ def test_the_latest_come_first_and_one_preset_alone(tmp_path: Path) -> None:
     assert not history.forget(gone.id)
     with pytest.raises(UserError, match=f"holds no run {gone.id}"):
         history.run(gone.id)
+    ended = [
+        another(number, ended_at=1.0, ending="exited", observed=Ledger(process=(18 + number) * GIB))
+        for number in range(3)
+    ]
+    broken_off = another(4, ended_at=1.0, ending="out_of_memory")
+    (spread,) = spreads((*ended, RUN, broken_off))
+    assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
+    assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))
 
 
 def test_many_write_at_once(tmp_path: Path) -> None:
@@ -189,14 +197,3 @@ def test_a_damaged_run_is_named(tmp_path: Path, document: object, why: str) -> N
     assert sentence == f"run 1 is damaged in {path}: {why}; `vramtui history --forget 1` removes it"
     with pytest.raises(UserError, match="run 1 is damaged"):
         history.run(1)
-
-
-def test_errors_by_method_and_kind_of_model() -> None:
-    ended = [
-        another(number, ended_at=1.0, ending="exited", observed=Ledger(process=(18 + number) * GIB))
-        for number in range(3)
-    ]
-    broken_off = another(4, ended_at=1.0, ending="out_of_memory")
-    (spread,) = spreads((*ended, RUN, broken_off))
-    assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
-    assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))
