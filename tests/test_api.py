@@ -150,7 +150,6 @@ def _classes(hint: object) -> Iterator[type]:
 
 
 def _hints(public: object) -> Iterator[object]:
-    """What a function takes and gives, or what a class has and its methods give."""
     if inspect.isfunction(public):
         yield from typing.get_type_hints(public).values()
     elif isinstance(public, type) and not issubclass(public, BaseException):

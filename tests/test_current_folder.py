@@ -9,7 +9,6 @@ NAMES = ("json", "runpy", "torch", "pathlib", "importlib", "msgspec", "sitecusto
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder that is full of modules; the file that is there when one was run."""
     folder, ran = tmp_path / "untrusted", tmp_path / "ran"
     folder.mkdir()
     for name in NAMES:

@@ -65,7 +65,6 @@ def test_the_readmes_links_are_of_files_that_are_there() -> None:
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    """Each call of the program in the pages and in the README, as it stands there, with the file's name."""
     for path in (*PAGES, ROOT / "README.md", *(ROOT / "packaging").rglob("*.md")):
         text = path.read_text(encoding="utf-8").replace("\\|", "|")
         lines = [

@@ -23,8 +23,6 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Module(NamedTuple):
-    """A file: its lines, its classes, what its statements define, and its words."""
-
     lines: int
     classes: tuple[str, ...]
     defines: tuple[str, ...]
@@ -33,7 +31,6 @@ class Module(NamedTuple):
 
 @cache
 def files() -> dict[str, Module]:
-    """Every module of the package by its path; each file is read and parsed once."""
     modules: dict[str, Module] = {}
     for file in sorted((ROOT / "vramtui").rglob("*.py")):
         text = file.read_text(encoding="utf-8")
@@ -79,7 +76,6 @@ READ_ELSEWHERE = {"_LEARNT": "msgspec learns its types while the module is loade
 
 
 def names_of(statement: ast.stmt) -> list[str]:
-    """What a statement of a module defines; nothing where a decorator may hand it on."""
     if isinstance(statement, Definition):
         return [] if statement.decorator_list else [statement.name]
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]

@@ -24,7 +24,6 @@ LATE_THEMSELVES = {name for name, path in FILES.items() if "def __getattr__" in 
 
 
 def imports(node: ast.AST, *, late: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Each import of this package that is run: its line, the module, and whether within a function."""
     parts = (getattr(node, part, ()) for part in ("body", "orelse", "finalbody", "handlers", "cases"))
     for child in (statement for part in parts for statement in part):  # expressions have none
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):

@@ -70,7 +70,6 @@ def failure_of(reader: str, case: dict[str, Any]) -> str:
 
 
 def tried_before(reader: str, base: str) -> set[Key]:
-    """The keys that mean the same in a document of that reader that is tried before this one."""
     kind, found = _kind(document(reader, base)), set[Key]()
     for earlier in BASES[reader][: BASES[reader].index(base)]:
         right = document(reader, earlier)
@@ -110,7 +109,6 @@ def test_what_was_found_stays_found() -> None:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_list_of_a_million(reader: str) -> None:
-    """In the place of every list, and of the first key."""
     base = BASES[reader][0]
     right: Any = document(reader, base)
     keys = list(keys_of(right))

@@ -21,7 +21,6 @@ PHRASES = re.compile(
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Every string of a file but for docstrings; a command's is its help, and counts."""
     if path.suffix == ".json":
         yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         return
@@ -109,7 +108,6 @@ LIKELY = re.compile(rf"\bdef\s(?:{PARTICIPLE.pattern})\b | \b_?(?:{'|'.join(sort
 
 
 def names(path: Path) -> Iterator[str]:
-    """What a file's functions, parameters, variables and fields are called that may not be called so."""
     text, file = path.read_text(encoding="utf-8"), path.relative_to(PACKAGE)
     for node in ast.walk(ast.parse(text)) if LIKELY.search(text) else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -200,7 +200,6 @@ BEHIND = ("│ beside", "│漢字漢字", "漢│", "")
 @given(st.text(alphabet="▁▂▃▄▅ a", min_size=50, max_size=50), pictures, st.sampled_from(BEHIND))
 @examples(60)
 def test_a_moved_picture_is_redrawn(picture: str, moves: list[tuple[int, str, int, str]], behind: str) -> None:
-    """However far, whatever is new in it and whatever stands behind."""
     frame, followed, fresh = Frame(), pyte.Screen(LONG, 1), pyte.Screen(LONG, 1)
     stream = pyte.Stream(followed)
     stream.feed(NO_WRAP + sent_wide(frame, row(picture, behind)))

@@ -77,7 +77,6 @@ async def test_the_filter_shows_totals_of_what_is_left_and_what_was_chosen_latel
 
 
 async def test_whether_each_fits_stands_beside_it() -> None:
-    """For the one kind of card in a word; for several by a sign before each name, which a line below explains."""
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
         await pilot.press("p")
         shown = await lines_with_totals(app, pilot)

@@ -96,7 +96,6 @@ async def test_every_column_is_painted_and_the_cursor_stays_in_sight_on_its_proc
 
 @pytest.mark.parametrize(("opened", "title"), [(processes, "PEAK"), (runs, "PREDICT")])
 async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(opened: Opened, title: str) -> None:
-    """The last digit of each figure stands below the last letter of its column's name, wherever the bar is."""
     ends: dict[int, set[int]] = {width: set() for width in (80, 86, 87, 88, 101, 102, 103)}
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
@@ -115,7 +114,6 @@ async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
 
 
 async def test_only_rows_that_are_seen_are_made() -> None:
-    """A host may have many thousands; what is made of them is bounded by the screen."""
     async with dashboard([crowd(5000)], (120, 35)) as driver:
         rows = rows_of(driver)
         made: list[int] = []

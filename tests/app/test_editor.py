@@ -225,7 +225,6 @@ async def test_every_key_is_in_the_help_and_what_was_typed_stands_once_saved(tmp
 
 
 async def test_shipped_presets_open_unchanged_and_hostile_text_is_harmless(tmp_path: Path) -> None:
-    """The rest of them go through the same draft in tests/presets."""
     found = PresetLibrary(tmp_path / "none").get("llama-3.1-8b-lora")
     async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
         await press(app, pilot, "down", "f6", "down", "end", "f6", "f6")
@@ -353,7 +352,6 @@ async def test_what_the_process_holds_is_beside_the_prediction(tmp_path: Path, s
 
 
 async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) -> None:
-    """Edit, a number, save, the name that is offered, and back: the process has the new preset."""
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     async with editor(tmp_path, found=found) as (app, pilot, _):  # with the first key
         assert "[x] use for pid 4213" in await press(app, pilot, "8", "ctrl+s")

@@ -137,7 +137,6 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PresetFile:
 
 
 async def test_wrong(picture: SnapshotAssertion, found: PresetFile, tmp_path: Path) -> None:
-    """A change, and a wrong value: marked in form and text, with the last valid estimate in grey."""
     async with editor(tmp_path, found=found) as (app, pilot, screen):
         screen.open.put("run.batch_size", "8")
         screen.open.put("run.precision", "bf61-mixed")

@@ -179,7 +179,6 @@ async def test_other_jobs_tell_nothing_of_it_and_one_that_died_has_no_context() 
 
 
 async def test_without_its_preset_the_jobs_own_figures_are_shown() -> None:
-    """On Watch in place of the estimate, stacked in the graph, and phase by phase on Timeline."""
     async with dashboard(climbing(), (120, 35), presets=FixedPresets(())) as (app, pilot):
         view = app.state.view()
         assert view.panel is None
@@ -206,7 +205,6 @@ async def test_without_its_preset_the_jobs_own_figures_are_shown() -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))
 def test_a_column_is_as_high_as_the_whole(sizes: list[int], whole: int, height: int) -> None:
-    """Layers never go beyond what was seen, and every cell below its top is drawn."""
     ends = tops(sizes, whole, 200, height)
     assert list(ends) == sorted(ends)
     assert ends[-1] <= height * EIGHTHS
@@ -253,7 +251,6 @@ async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
 
 
 def test_the_demo_begins_with_a_past_its_parts_and_no_alerts() -> None:
-    """Its first frame has two minutes of memory; the curve follows the phases of the job's first step."""
     opened = open_source(demo=True, replay=None)
     assert opened.past is not None
     state = DashboardState(MonitorSession(predictor=Predictor(), jobs=opened.jobs or tuple))

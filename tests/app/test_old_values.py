@@ -93,7 +93,6 @@ def test_where_nothing_happens_the_clock_shows_that_the_program_goes_on(interval
 
 
 def test_the_header_names_a_host_as_it_was_asked_for_and_its_colon_stands_where_figures_move() -> None:
-    """They are sign enough, and the colon in its own colours is some bytes more."""
     usual = scenes.usual()
     moving = []
     for place in range(60):

@@ -14,7 +14,6 @@ BANNER = "No NVIDIA driver on this machine: showing the built-in demo (libnvidia
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_watch(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    """A job on its way up, its prediction on the bar, in the table and over the graph."""
     async with dashboard(climbing(), size, banner=BANNER) as (app, _):
         assert app.parts.export.picture() == picture
 
@@ -36,7 +35,6 @@ async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int)
 
 
 async def test_trouble(picture: SnapshotAssertion) -> None:
-    """Lost, not supported, no permission, hostile names: each says so, and the last GPU is live."""
     async with dashboard([scenes.usual(-30), scenes.troubled()]) as (app, _):
         assert app.parts.export.picture() == picture
 
@@ -55,7 +53,6 @@ async def test_windows(picture: SnapshotAssertion, key: str) -> None:
 
 
 async def test_steps(picture: SnapshotAssertion) -> None:
-    """Two sequences more in the batch: marked as changed, and the bar's mark is beyond the card."""
     async with dashboard(climbing()) as (app, pilot):
         await press(app, pilot, "]", "]")
         assert app.parts.export.picture() == picture
@@ -93,7 +90,6 @@ PANELS = ("Processes ·", "Estimate", "Memory ·")
 
 
 async def test_the_monitors_pages_are_processes_and_their_memory() -> None:
-    """The estimate has no page; where few processes leave room the graph stands below them."""
     async with dashboard([*climbing(), scenes.usual(1)], (80, 16)) as driver:
 
         async def after(key: str) -> list[str]:
@@ -111,7 +107,6 @@ async def test_the_monitors_pages_are_processes_and_their_memory() -> None:
 
 
 async def test_w_lists_the_models_that_fit_the_free_memory() -> None:
-    """Tab asks for another job, words filter, and Enter estimates the model with the context that fits."""
     async with dashboard([*climbing(), scenes.usual(1)], (120, 35), estimator=ANALYTIC) as (app, pilot):
         await pilot.press("w")
 

@@ -129,8 +129,6 @@ async def test_without_a_gpu_a_sample_or_a_preset() -> None:
 
 
 class Desk:
-    """Plan without a screen: a model, and a state with some presets and the usual sample."""
-
     def __init__(self, presets: Sequence[PresetFile] = PRESETS, estimator: Estimator | None = None) -> None:
         self.estimator = estimator or RoundEstimator()
         self.state = DashboardState(MonitorSession(predictor=Predictor(self.estimator)))
@@ -288,7 +286,6 @@ async def test_lists_choose_axes_card_and_comparison() -> None:
 
 
 async def test_every_card_is_answered() -> None:
-    """Which card does it need: by group, with what is left and the largest batch of each."""
     async with dashboard(climbing(), (120, 35)) as driver:
         await press(driver, "2")
         await driver[1].press("g")

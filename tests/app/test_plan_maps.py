@@ -98,7 +98,6 @@ def test_a_figure_fits_its_cell(count: int, width: int) -> None:
 
 @pytest.mark.parametrize("name", PresetLibrary().keys())
 def test_setting_what_is_there_changes_nothing(name: str) -> None:
-    """Every axis of every preset holds the present value, and a variant of that value is the preset itself."""
     workload = PresetLibrary().get(name).preset.workload
     axes = axes_of(workload, workload, 8)
     assert bool(axes) == (not isinstance(workload.model, TorchModel))
@@ -418,7 +417,6 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
 
 
 def test_axes_begin_where_something_fits_and_end_soon_after_the_last_size_that_does() -> None:
-    """A job far over the card: its map begins with smaller sizes, and has the present ones still."""
     large = Workload(model=MODEL, run=TrainRun(batch_size=512, sequence_length=65536, precision="bf16"))
     axes = {axis.name: axis for axis in axes_of(large, large, 8)}
     h200 = card("H200")
@@ -476,7 +474,6 @@ def test_what_fits_in_no_size_is_varied_by_what_shares_its_weights() -> None:
     [("gpt2-1.5b", "RTX4090"), ("llama-3.1-8b-full", "A100-40GB"), ("llama-3.1-8b-serve", "RTX4090")],
 )
 def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
-    """From the first view on, while quick answers are made nearer, and at the end."""
     refiner = Refiner(lambda: DEFAULT, settled=0.0)
     desk = DashboardState(MonitorSession(predictor=Predictor(refiner=refiner)))
     desk.take_presets((PresetLibrary().get(name),))

@@ -70,7 +70,6 @@ LONG = "torchrun --nproc-per-node=8 finetune.py --config " + "configs/a/very/lon
 
 
 def busy(at: float = 0.0) -> Sample:
-    """Processes that no preset recognises, more than there is room for, with commands longer than the screen."""
     seen = [
         scenes.process(pid, GIB, LONG, user="anna" if pid % 2 else "bo", cpu_percent=97.4, host_memory=3 * GIB)
         for pid in range(100, 140)
@@ -182,7 +181,6 @@ async def test_columns_are_chosen_live_and_kept() -> None:
 
 
 async def test_the_estimate_is_folded_away_and_rows_move_into_new_columns() -> None:
-    """Then commands have its width, and predictions stay in their column."""
     async with dashboard([scenes.usual()], (120, 35)) as (app, pilot):
         table = app.screen.query_one(ProcessTable)
         beside = table.size.width

@@ -67,7 +67,6 @@ async def stop(app: Still, pilot: Pilot[None], paper: Paper) -> None:
 
 
 async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
-    """What is tried out in the panel, or held on the screen, changes nothing of it."""
     paper = Paper()
     job = ObservedJob(pid=4213)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):

@@ -31,7 +31,6 @@ def playback_of(player: Player) -> PlaybackPosition:
 
 
 def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
-    """The state knows what it would know if it had been given these samples and no others."""
     expected = History()
     for sample in samples:
         expected.add(sample)

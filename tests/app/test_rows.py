@@ -167,7 +167,6 @@ def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> N
 
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
-    """The totals of the last answer still add up, and another GPU's rows have no age."""
     before = scenes.usual()
     silent = msgspec.structs.replace(
         before.gpus[1], state="lost", reason="fell off the bus", memory=Memory(), processes=(), utilization=None
@@ -219,7 +218,6 @@ def gpus(draw: st.DrawFn, place: int) -> Gpu:
 
 @st.composite
 def hosts(draw: st.DrawFn) -> list[Sample]:
-    """A few moments of one host, on which processes come and go and GPUs fall silent."""
     count = draw(st.integers(1, 3))
     return [
         scenes.sample(*(draw(gpus(place)) for place in range(count)), at=5 * moment)
@@ -234,7 +232,6 @@ def _tenths(count: int) -> int:
 def plainly(
     rows: list[ProcessRow], words: list[str], column: SortColumn, order: list[ProcessRow], *, reverse: bool
 ) -> list[ProcessRow]:
-    """The rows filtered, sorted and held with every row made and no thought for the time it takes."""
     kinds = ("process", "instances", "note", "unattributed", "reserved", "exited")
     keys: dict[SortColumn, Callable[[ProcessRow], Any]] = {
         "pid": lambda row: row.process and row.process.pid,
@@ -290,7 +287,6 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
 
 
 async def test_owners_of_bytes_and_shared_memory_are_named_on_the_screen() -> None:
-    """A usual list of suspects where nothing is known; what is known where something is."""
     lone = scenes.process(5, GIB, "python x.py")
     plain = scenes.sample(scenes.gpu(0, lone, unattributed=3 * GIB))
     inside = msgspec.structs.replace(plain, host=msgspec.structs.replace(plain.host, private_pids=True))
@@ -332,7 +328,6 @@ def test_sizes_that_are_shown_alike_or_go_to_and_fro_move_no_rows() -> None:
 
 @given(st.lists(st.integers(16, 4000), min_size=1, max_size=30))
 def test_a_place_follows_its_size_with_some_play(sizes: list[int]) -> None:
-    """It is left once another size is shown, three quarters of a digit away; what it goes by was shown once."""
     seen, order, shown = History(), None, set()
     for at, size in enumerate(sizes):
         sample = scenes.sample(scenes.gpu(0, scenes.process(1, size * MIB, "x")), at=at)
@@ -397,7 +392,6 @@ def test_ranks_users_and_gpus_are_rows_that_open_and_every_row_has_a_place() -> 
 
 
 def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
-    """Two jobs of one command, which the command alone would not tell apart."""
     rows: list[Process] = []
     for job in ("gpu01:29500", "gpu01:29501"):
         for rank in range(2):

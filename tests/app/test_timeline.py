@@ -281,7 +281,6 @@ def moment(step: int, phase: str, peak: int, **categories: int) -> Moment:
 
 
 def test_sides_stand_together_and_thinning_keeps_the_peak() -> None:
-    """Moments of the same phase and step are neighbours, though one side has more of them."""
     ours = (moment(0, "build", 1), moment(0, "forward", 5), moment(0, "backward", 9), moment(1, "backward", 9))
     theirs = (moment(0, "forward", 7), moment(0, "backward", 6))
     lines = lines_of([("analytic", ours), ("observed", theirs)])
@@ -337,7 +336,6 @@ async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
 
 
 async def said(driver: Driver, *keys: str) -> str:
-    """What is said of these keys, and of what they have begun once it has ended."""
     sentences: list[str] = []
     with patch.object(driver[0], "notify", lambda message, **_: sentences.append(message)):
         await press(*driver, *keys)

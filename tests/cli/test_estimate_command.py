@@ -122,7 +122,6 @@ gradient_checkpointing: true
 
 @pytest.mark.slow
 def test_a_training_programs_own_file_is_estimated(tmp_path: Path) -> None:
-    """The figures are those of the preset with the same values."""
     file = tmp_path / "gpt2.yml"
     file.write_text(AXOLOTL)
     found = document(str(file))

@@ -178,7 +178,6 @@ def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
 
 @pytest.mark.slow
 def test_without_a_card_every_card_is_answered() -> None:
-    """Which card do I need: the verdict, what is left and the largest context of each, by group."""
     code, read = document("llama-3.1-8b-serve")
     (only,) = read["presets"]
     cards = {one["card"]: one for one in only["cards"]}

@@ -97,7 +97,6 @@ def test_one_is_forgotten_but_not_one_that_goes_on(kept: RunHistory) -> None:
 
 
 def teach(kept: RunHistory, count: int = 3, gpu_name: str = "NVIDIA H200") -> None:
-    """Finished runs with a probe on this host, whose contexts grow by a MiB each."""
     for number in range(count):
         context = (500 + number) * MIB
         observed = Ledger(allocated=8 * GIB, reserved=10 * GIB, context=context, process=10 * GIB + context)

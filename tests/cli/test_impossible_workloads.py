@@ -37,7 +37,6 @@ FILES = [
 
 
 def sentence(*arguments: str) -> str:
-    """What stands on standard error, which has to be one line of its own and all there is."""
     done = invoke(*arguments)
     assert done.exit_code == 2, done.output
     assert done.stdout == ""

@@ -14,7 +14,6 @@ from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, PcieTr
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal on which each line is whole, whatever the tests' own output goes to."""
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -155,8 +154,6 @@ def test_a_card_that_is_cut_into_instances_is_not_free_beside_them(monkeypatch: 
 
 
 class Measuring(Cut):
-    """The same, whose driver measures what goes over PCIe where it is asked; not for an instance."""
-
     def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
         return Absence.NOT_SUPPORTED if gpu_uuid.startswith("MIG") else PcieTraffic(sent=3 << 20, received=5 << 20)
 

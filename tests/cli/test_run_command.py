@@ -42,7 +42,6 @@ while True: time.sleep(0.02)
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment with folders of its own and a stand-in driver with one card."""
     world = World(
         gpus=[
             StubGpu(
@@ -278,7 +277,6 @@ def test_the_exit_code_survives_errors_that_cannot_be_written(environment: dict[
 
 @pytest.mark.parametrize("options", [[], ["--record", "run.jsonl"]])
 def test_a_job_starts_whatever_the_driver_says(environment: dict[str, str], tmp_path: Path, options: list[str]) -> None:
-    """A card without a total, and processes that hold more than any machine has."""
     held = [StubProcess(pid, 1 << 63) for pid in range(10, 14)] + [StubProcess(20, MIB)]
     World(gpus=[StubGpu(total=0, used=0, reserved=0, processes=held)]).write(tmp_path / "world")
     done = subprocess.run(

@@ -98,7 +98,6 @@ class _Host:
 
 
 def _tell(folder: Path) -> None:
-    """Speak as a probe does: look for a listener once in a while, and say who this is and what it holds."""
     message = {"v": 1, "pid": os.getpid(), "at": 1.0}
     device = {"index": 0, "name": "H200", "total_memory": 140 * GIB, "capability": [9, 0], "uuid": "0"}
     hello = {"kind": "hello", "preset": "llama-3.1-8b-lora", **message, "devices": [device]}

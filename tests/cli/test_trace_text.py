@@ -20,7 +20,6 @@ def row(phase: str, step: int, held: int, peak: int) -> TraceRow:
 
 
 def passes(step: int, first: int, rest: int, count: int) -> list[TraceRow]:
-    """One step: a first pass over a batch, and others after it that are all alike."""
     sizes = [first, *[rest] * (count - 1)]
     rows = [row(phase, step, size, size + 5) for size in sizes for phase in ("input", "forward", "backward")]
     return [*rows, row("step", step, rest, rest + 9)]

@@ -69,7 +69,6 @@ def test_every_reader_is_known_with_its_bound() -> None:
 
 
 def test_samples_have_one_reader_and_those_from_series_are_bounded_too() -> None:
-    """A sample is made of a text in one place, and whatever is made of one there is bounded."""
     decoding = {name for name, call in calls() if called(call) in SAMPLE_READERS}
     assert decoding <= SAMPLES
     typed = {

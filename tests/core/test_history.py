@@ -332,7 +332,6 @@ by_hand = st.dictionaries(
 
 @given(st.lists(jobs, min_size=1, max_size=6), by_hand, st.randoms())
 def test_same_if_remembered(moments: list[list[Process]], chosen: dict[ProcessKey, str | None], random: Random) -> None:
-    """Sample after sample, in any order of processes and presets, as if each were the first."""
     shuffled = list(PRESETS)
     random.shuffle(shuffled)
     matcher = Matcher(shuffled)

@@ -69,7 +69,6 @@ def refusing() -> Iterator[str]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder of an ordinary user's in a folder of this one's, with a home beside it."""
     with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder:
         place = Path(folder)
         place.chmod(0o755)

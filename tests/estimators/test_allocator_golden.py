@@ -120,7 +120,6 @@ def test_peaks_of_real_training_runs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((GOLDEN / "traces").glob("*.jsonl.gz")), ids=lambda path: path.name)
 def test_every_address_of_training_runs(path: Path) -> None:
-    """Requests of whole training steps: each gets the very address that PyTorch gave it."""
     allocator = CachingAllocator(150_109_880_320)
     live: dict[int, int] = {}
     segments = 0

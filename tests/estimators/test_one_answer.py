@@ -88,7 +88,6 @@ def test_one_figure_for_many_presets(found: PresetFile) -> None:
 @pytest.mark.parametrize("is_replay", [False, True], ids=["live", "replay"])
 @pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
 def test_a_screen_has_the_figure_or_marks_a_quick_one(found: PresetFile, *, is_replay: bool) -> None:
-    """From the first frame on, of a process that was assigned, or that a recording says runs the preset."""
     workload = found.preset.workload
     exact = exact_of(str(found.key))
     sample = scenes.sample(*gpus_of(tuple(exact)))
@@ -155,7 +154,6 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
 
 
 async def totals_on(app: Dashboard, pilot: Pilot[None]) -> dict[str, str]:
-    """Each preset of the list with its total, which comes as its line comes into sight; headings have none."""
     await pilot.press("p")
     for _ in range(0, len(MANY), IN_SIGHT):
         lines = await lines_with_totals(app, pilot)
@@ -168,7 +166,6 @@ async def totals_on(app: Dashboard, pilot: Pilot[None]) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [CARDS[0], CARDS[2], CARDS[-1]], ids=lambda device: str(device.name))
 async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device: Device) -> None:
-    """As it opens; and the figure itself once somebody has asked for it."""
     exact: dict[str, str] = {}
     for found in MANY:
         estimate = exact_of(str(found.key)).get(device)
@@ -190,7 +187,6 @@ async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
 async def test_a_quick_figure_is_marked_wherever_it_stands_on_the_screen(size: tuple[int, int]) -> None:
-    """In the table, its groups, the graph and the panel; of what is tried out, too."""
     found = next(found for found in PRESETS if str(found.key) == "llama-3.1-8b-lora")
     memory = Memory(total=card("H200").total_memory, used=70 << 30, free=card("H200").total_memory - (70 << 30))
     job = scenes.process(100, 70 << 30, "python train.py")

@@ -24,7 +24,6 @@ def test_no_rule_is_broken(call: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [HANGS, "garbage"])
 def test_in_the_installed_program(what: str, tmp_path: Path) -> None:
-    """The other card goes on, q ends it, and the terminal is as it was."""
     case, state = Combination("nvmlDeviceGetMemoryInfo_v2", what, RUNNING), tmp_path / "world"
     case.world(broken=False, tick=1).write(state)
     environment: dict[str, str | None] = {

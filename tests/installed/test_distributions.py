@@ -64,7 +64,6 @@ def test_together_they_are_the_checkout_and_each_asks_for_its_own(wheels: dict[s
 
 
 def _run_in_core(wheels: dict[str, zipfile.ZipFile], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python that has vramtui-core and msgspec, and no other folder of installed packages (-S)."""
     wheels["vramtui_core"].extractall(folder)
     (folder / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     if sys.version_info < (3, 11):

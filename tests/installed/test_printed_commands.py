@@ -86,7 +86,6 @@ class Printed(NamedTuple):
 
 
 def printed() -> Iterator[Printed]:
-    """Each line that calls the program, once: of the blocks of shell, and of what stands between backquotes."""
     seen: set[str] = set()
     pages = [path for path in PAGES if path.name != "articles.md" and path.parent.name != "decisions"]
     for path in (*pages, ROOT / "README.md", *(ROOT / "packaging").rglob("*.md")):
@@ -181,7 +180,6 @@ COSTLY = re.compile(r"vramtui (dry-run|run|fit) ")  # they train, or plan, for m
 
 
 def _kinds(line: str) -> tuple[str, frozenset[str]]:
-    """The command, and its options and the form of its GPUs: a line with fewer of them shows nothing else."""
     words = line.split()
     gpus = {mark for mark in (",", "x") for word in words if mark in word and word[:1].isdigit()}
     launcher = {word for word in words if word == "torchrun"}
@@ -239,7 +237,6 @@ def test_a_printed_command_does_what_it_says(line: str, host: Host) -> None:
 
 
 def answer(host: Host, line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """The exit code and the words of a command that asks no driver, in this process."""
     for name, value in host.environment.items():
         if value is None:
             monkeypatch.delenv(name, raising=False)

@@ -73,7 +73,6 @@ def _wait_for(file: Path, text: bytes, process: "subprocess.Popen[str]") -> None
 
 
 def _tell(listeners: Path, process: "subprocess.Popen[str]") -> socket.socket:
-    """A job that says who it is and what it holds, to the listener in that folder."""
     while not (found := [*listeners.glob("*.sock")]):
         assert process.poll() is None
         time.sleep(0.01)
@@ -124,7 +123,6 @@ def _streamed(program: str, stand_in: StandIn, *more: str) -> "subprocess.Popen[
 
 
 def test_a_stream_is_watched_kept_and_played(program: str, stand_in: StandIn, tmp_path: Path, run: Run) -> None:
-    """Through a real pipe, with the stand-in driver at its far end."""
     file = tmp_path / "kept.jsonl"
     with _streamed(program, stand_in) as sender:
         command = [program, "record", str(file), "--feed", "-", "--interval", "0.05", "--duration", "0.6"]

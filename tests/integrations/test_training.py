@@ -26,7 +26,6 @@ def model() -> Any:
 
 
 def train(folder: Path, *callbacks: Any) -> tuple[list[float], list[dict[str, float]]]:
-    """Losses of four steps of the real Trainer, and all that a logger was sent."""
     sent: list[dict[str, float]] = []
 
     class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined] # transformers ships no types

@@ -43,7 +43,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(cache: Path, repository: str, files: dict[str, bytes], commit: str = NEW, *, main: bool = True) -> Path:
-    """A repository as huggingface_hub lays it out: snapshots of links to blobs."""
     folder = cache / f"models--{repository.replace('/', '--')}"
     snapshot = folder / "snapshots" / commit
     snapshot.mkdir(parents=True)

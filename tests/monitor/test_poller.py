@@ -13,8 +13,6 @@ WAIT = 60.0
 
 
 class Scripted:
-    """Answers, fails or hangs as the script says; then hangs until it is released."""
-
     name = "scripted"
 
     def __init__(self, *script: Sample | Exception) -> None:

@@ -22,8 +22,6 @@ TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 
 
 class Played:
-    """A session that is fed a recording, and ingests what is delivered at once."""
-
     def __init__(self, tape: Tape) -> None:
         self.clock = Clock(0.0)
         self.session = MonitorSession(predictor=Predictor(RoundEstimator()), alert_rules=AlertRules(after=0.0))

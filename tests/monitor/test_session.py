@@ -157,7 +157,6 @@ BATCH = ("run.batch_size",)
 
 
 def derives(pid: int, command: str) -> PresetFile | None:
-    """What the server amounts to: a preset that nobody wrote, its batch assumed."""
     del pid
     found = PRESETS[1] if command.startswith("vllm") else PRESETS[0] if command.startswith("python") else None
     return found and msgspec.structs.replace(found, key=f"derived:{found.key}", derived="somewhere", assumed=BATCH)
@@ -312,7 +311,6 @@ FSDP = "python finetune.py --model meta-llama/Llama-3.1-8B --fsdp full_shard --p
 def test_a_job_is_shared_over_its_own_ranks_and_one_choice_is_for_all(
     rank: bool, command: str, name: str | None, by_hand: str | None, data: int, batch: int
 ) -> None:
-    """Four ranks on four cards, and the same command again an hour later."""
     gpus = []
     for at in range(4):
         place = JobRank(job="torchrun:29500 on gpu01", rank=at, size=4, launcher="torchrun") if rank else None

@@ -39,8 +39,6 @@ def preset_of(command: str) -> PresetFile:
 
 
 class Spiking:
-    """At every fast look each process holds a thousand bytes more than any sample shows."""
-
     name = "stub"
 
     def __init__(self) -> None:

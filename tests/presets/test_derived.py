@@ -18,7 +18,6 @@ class Host:
         self.work.mkdir()
 
     def start(self, pid: int, *words: str, parent: int = 1, environ: Mapping[str, str] | None = None) -> str:
-        """A process with this command line in the working directory; its command line as a source tells it."""
         place = self.proc / str(pid)
         place.mkdir(parents=True)
         (place / "cmdline").write_bytes("\0".join(words).encode() + b"\0")

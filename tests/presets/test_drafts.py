@@ -83,7 +83,6 @@ def test_opening_and_saving_keeps_every_byte_that_is_easily_lost(tmp_path: Path)
 
 @pytest.mark.slow
 def test_an_edit_of_any_bundled_preset_changes_one_line_and_keeps_comments() -> None:
-    """Of each preset, two fields that are set and one that is not; every field in some preset."""
     wrong, done = [], set[str]()
     for path in SHIPPED:
         text = path.read_text(encoding="utf-8")

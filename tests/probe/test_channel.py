@@ -31,7 +31,6 @@ def listening(path: Path, backlog: int = 8) -> socket.socket:
 
 
 def heard(listener: socket.socket) -> bytes:
-    """What the one who connected first has sent; nothing where that is nobody, or somebody who sent nothing."""
     listener.setblocking(False)
     try:
         peer, _ = listener.accept()

@@ -46,7 +46,6 @@ def expanded(value: str, values: dict[str, str]) -> str:
 
 
 def run(folder: Path, code: int, known: str, write: str = "true", has: str = "true", **inputs: str) -> int:
-    """The exit code of the last step; what was printed and asked is in the folder."""
     python = PYTHON.format(code=code, torch=has, vramtui=has, real=sys.executable)
     for name, text in (("python", python), ("uv.sh", UV), ("gh", GH.format(known=known, write=write))):
         (folder / name).write_text(text)

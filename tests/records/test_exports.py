@@ -24,7 +24,6 @@ KINDS = ("json", "csv", "md", "html")
 
 
 def test_the_first_line_is_the_sentence_to_forward() -> None:
-    """Then settings, sums per user, what is tried out and the range; every byte is folded at the end."""
     taken = moment()
     first, *others = taken.holdings
     workload = PresetLibrary().get("llama-3.1-8b-lora").preset.workload

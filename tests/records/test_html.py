@@ -14,8 +14,6 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """What is in a page; an element that is not closed where it should be is an error."""
-
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []

@@ -40,7 +40,6 @@ def test_codes_are_those_of_nvml() -> None:
 
 @cache
 def oldest_python() -> str | None:
-    """The oldest Python here that may run the agent, in PATH or among pyenv's; None where all are newer."""
     folders = sorted((Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions").glob("3.[6-9].*/bin"))
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
     for name in OLD:
@@ -55,7 +54,6 @@ def oldest_python() -> str | None:
 
 
 def started(program: bytes, python: str = sys.executable, **env: str) -> "subprocess.Popen[bytes]":
-    """As the far end runs it: isolated, without site-packages, its program from standard input."""
     command = [python, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={"PATH": "", **env})

@@ -31,8 +31,6 @@ def write(path: Path, text: str) -> None:
 
 
 class Machine:
-    """Two cards of AMD's beside one of another vendor's, and this process as one that holds memory."""
-
     def __init__(self, folder: Path) -> None:
         self.sys, self.proc = folder / "sys", folder / "proc"
         self.pid = os.getpid()
@@ -206,7 +204,6 @@ def test_a_driver_that_hangs_holds_up_no_card_of_the_other_vendor(machine: Machi
 
 
 def integrate(machine: Machine, number: int, total: int) -> None:
-    """Make a card the graphics of the processor, with so much memory set aside."""
     write(machine.device(number) / "hwmon/hwmon9/in1_label", "vddnb")
     write(machine.device(number) / "mem_info_vram_total", str(total))
 

@@ -31,7 +31,6 @@ from vramtui.sources.nvml.processes import accounting_modes
 
 
 def adds_up(sample: Sample) -> bool:
-    """Whether for every card total = processes and instances + unattributed + reserved + free."""
     for gpu in sample.gpus:
         memory, rest = gpu.memory, gpu.unattributed
         assert memory.total is not None
@@ -365,8 +364,6 @@ Told = tuple[int, int, int]  # pid, time, percent
 
 
 class _Driver:
-    """The library's own call: it tells how many samples there are, then writes them."""
-
     def __init__(self, told: list[Told], code: int = pynvml.NVML_SUCCESS) -> None:
         self.told, self.code, self.asked = told, code, list[int]()
 

@@ -37,7 +37,6 @@ def broken(row: dict[str, Any]) -> world.StubGpu:
 
 
 def difference(gpu: Gpu, healthy: Gpu) -> dict[str, Any]:
-    """All that is told otherwise of a card with a fault than of one without, as the table has it."""
     changed: dict[str, Any] = {}
     for name in set(gpu.__struct_fields__) - NEED_TWO_LOOKS:
         mine, other = getattr(gpu, name), getattr(healthy, name)
@@ -148,7 +147,6 @@ def test_a_card_that_is_not_listed_any_more(stage: Stage) -> None:
 
 
 def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
-    """Each card says so by itself; no name of a class is on the screen."""
     stage.tick()
     for gpu in stage.world.gpus:
         gpu.lose()
@@ -227,7 +225,6 @@ def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) ->
     ("code", "words"), [(world.UNINITIALIZED, "reloaded"), (world.DRIVER_NOT_LOADED, "not loaded")]
 )
 def test_calls_that_miss_the_driver_while_it_can_be_opened_keep_the_names(busy: Stage, code: int, words: str) -> None:
-    """The rows are those of the cards that were known, so that what is shown of them are their last values."""
     before = busy.tick()
     for gpu in busy.world.gpus:
         gpu.fail(code, world.EVERY_CALL)

@@ -231,7 +231,6 @@ def test_thousands_have_their_turn(table: ProcessReader, clock: Clock, monkeypat
 
 
 def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
-    """A container's namespace, in which only these processes have the driver's device open."""
     monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532500]")
     monkeypatch.setattr(host, "has_device_open", lambda pid, _device="": pid in holders)
     return PidNamespace()

@@ -341,7 +341,6 @@ def test_another_users_process_is_seen_and_named() -> None:
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_what_another_user_tells_is_not_heard(tmp_path: Path, opened: bool) -> None:
-    """Neither through the folder, which is this user's alone, nor where somebody has opened it to all."""
     folder = tmp_path / "vramtui"
     listener = ProbeListener("test", folder)
     try:

@@ -49,7 +49,6 @@ workloads = st.builds(Workload, model=models, run=trainings | generations)
 
 
 def estimate(workload: Workload, name: str) -> Estimate:
-    """The estimate; a combination that is refused in a sentence is passed over."""
     try:
         return ANALYTIC.estimate(workload, card(name))
     except UserError as error:

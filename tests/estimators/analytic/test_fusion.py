@@ -29,7 +29,6 @@ FURTHER_OFF = {"dinov2-base": 0.07}
 
 @cache
 def errors(kind: str, *, compiled: bool = True) -> dict[str, float]:
-    """By job how much more was allocated than is estimated, with and without saying that it is compiled."""
     found = {}
     for job in JOBS:
         if job["set"] == kind:

@@ -41,7 +41,6 @@ def trained(folder: str, device: str) -> dict[str, Recorded]:
 
 
 def with_cases(name: str, cases: dict[str, Case], limits: dict[str, float], device: str = "") -> dict[str, Recorded]:
-    """The rows of a file by case; the limit of a case is that of the longest word which its name begins with."""
     found, told = {}, read(name)
     for key, case in cases.items():
         if not key.startswith(tuple(limits)) or key not in told:
@@ -124,7 +123,6 @@ def test_generation_is_exact_but_for_counters(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_phase_the_parameters_and_the_model_to_the_byte(name: str) -> None:
-    """The ends and the peaks of each phase; with accumulation the fullest micro-batch stands for all."""
     recorded, estimate = read(f"training/h200/{name}"), estimated(GROUPS["H200"][0][name])
     rows = recorded["rows"]
     assert parameter_count(WORKLOADS[name].model) == recorded["parameters"]

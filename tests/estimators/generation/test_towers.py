@@ -30,7 +30,6 @@ OWN_SCORES, MOST_OF_THOSE = "qwen2_audio", 0.14
 
 
 def off(row: dict[str, Any], of: str = "allocated") -> float:
-    """How far the estimate of the row's config and run is off, as a fraction of a figure of the row."""
     key = "audio_tokens" if "audio_tokens" in row else "image_tokens"
     length = {"sequence_length": row[key] + WORDS, key: row[key]}
     run: TrainRun | InferRun = InferRun(torch=RECORDED, **length, new_tokens=1)

@@ -32,7 +32,6 @@ def train(model: TransformerModel, parallel: Parallel | None, run: TrainRun = RU
 
 
 def states(estimate: Estimate) -> dict[str, int]:
-    """Bytes of weights and states, whole, not only what is alive at the peak; buffers are none of them."""
     names = ("weights", "gradients", "optimizer", "master weights")
     return {part.name: part.bytes for part in estimate.parts if part.name in names}
 

@@ -160,7 +160,6 @@ KIMI = {
 
 
 def _kept(config: dict[str, Any], said: dict[str, Any]) -> dict[str, set[int | None]]:
-    """Bits of each tensor by its name; None of those in the run's quantization."""
     model = preset_from(config | {"quantization_config": said}).model
     assert isinstance(model, TransformerModel)
     kept: dict[str, set[int | None]] = {}

@@ -112,7 +112,6 @@ def test_a_part_that_no_mapping_has_is_as_transformers_builds_it(kind: str, name
 
 
 def refusal(name: str) -> str:
-    """Why a class has no tensors by the defaults of its type, mostly a key without one; empty where it has."""
     try:
         TABLE.tensors(name, {"model_type": TABLE.type_of(name)})
     except DamagedError as error:

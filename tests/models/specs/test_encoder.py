@@ -26,7 +26,6 @@ IMAGES = EncoderModel(
 
 
 def _known() -> dict[str, EncoderModel]:
-    """Bundled presets, and the usual sizes of each class whose operators are followed."""
     models = {found.key: found.preset.model for found in bundled_presets()}
     for name in shape_table().names():
         kind = shape_table().type_of(name)
