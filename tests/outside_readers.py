@@ -48,7 +48,6 @@ DOCUMENTS: dict[str, dict[str, Any]] = json.loads(
 
 
 def estimate_preset(tables: dict[str, Any]) -> None:
-    """What `vramtui estimate` does with a preset's tables."""
     preset = checked_preset("x.toml", tables)
     estimates_by(None, preset.workload, card("H100"))
 
@@ -108,7 +107,6 @@ def _client() -> PrometheusClient:
 
 
 def read_queue(document: dict[str, Any]) -> None:
-    """What is done with what `squeue` and `scontrol` print."""
     row = "|".join(_spelt(document.get(key, "")) for key in ("number", "state", "owner", "nodes"))
     printed = {"squeue": row, "scontrol": _spelt(document.get("names", ""))}
     with patch("vramtui.sources.ssh.run_slurm", side_effect=lambda program, *_: printed[program]):

@@ -15,8 +15,6 @@ from tests.warm_torch import ask
 
 
 class WarmChild:
-    """What `subprocess.Popen` is to `fake.run`."""
-
     def __init__(
         self,
         command: list[str],

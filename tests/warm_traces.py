@@ -11,8 +11,6 @@ from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
 
 class WarmTraces:
-    """Answers as `fake.run.trace` does."""
-
     def trace(self, request: TraceRequest, **_how: object) -> DryRun:
         """What the trace answers.
 

@@ -58,7 +58,6 @@ async def dashboard(
     refiner: Refiner | None = None,
     card_runner: CardRunner | None = None,
 ) -> AsyncIterator[Driver]:
-    """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
     source = Never()
     app = Still(
@@ -142,7 +141,6 @@ def shown(app: Dashboard) -> list[Strip]:
 
 
 def climbing(seconds: int = 60, to: int = 58) -> list[Sample]:
-    """The usual moment with a training job that grows to `to` GiB."""
     return [
         scenes.usual(at - seconds + 1, trained=(10 + (to - 10) * (at + 1) // seconds) * GIB) for at in range(seconds)
     ]

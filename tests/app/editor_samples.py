@@ -1,5 +1,3 @@
-"""A dashboard with one preset in a file, and its editor open."""
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,7 +38,6 @@ Edited = tuple[Still, Pilot[None], EditorScreen]
 
 
 def preset_at(path: Path, text: str = TEXT, *, bundled: bool = False) -> PresetFile:
-    """The preset in a new file at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return PresetFile(key=path.stem, path=str(path), bundled=bundled, preset=load_preset(path))
@@ -57,7 +54,6 @@ async def editor(
     estimator: Estimator | None = None,
     refiner: Refiner | None = None,
 ) -> AsyncIterator[Edited]:
-    """The editor of a preset of one's own called `tiny`, or of `found`."""
     found = found or preset_at(folder / "presets" / "tiny.toml")
     async with dashboard(
         [*samples] or [scenes.usual()],

@@ -1,5 +1,3 @@
-"""Recordings made for tests, and a dashboard that plays one by a clock that is moved by hand."""
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -64,7 +62,6 @@ class Player(Announcing):
     """A dashboard whose recording goes on only when `pass_time` says so."""
 
     def start_playing(self, tape: Tape) -> Clock:
-        """Play `tape`; returns the clock that it plays by."""
         clock = Clock(0.0)
         self.play(tape, clock)
         return clock
@@ -79,7 +76,6 @@ def replay_of(player: Dashboard) -> ReplayController:
 async def playing(
     tape: Tape, size: tuple[int, int] = (120, 35), *, presets: Presets | None = None, keys: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[Player, Pilot[None], Clock]]:
-    """A dashboard at the first sample of `tape`, whose presets are read."""
     library = presets or FixedPresets()
     player = Player(
         Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})

@@ -1,5 +1,3 @@
-"""Moments worth looking at, made by hand: every state that a GPU and a process can be in."""
-
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 
@@ -45,7 +43,6 @@ TRAIN = "python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 
 
 
 def usual(at: float = 0.0, trained: int = 58 * GIB) -> Sample:
-    """A training job that its preset recognises, a server, and something nobody owns."""
     return sample(
         gpu(0, process(4213, trained, TRAIN), process(977, 1 * GIB, "jupyter lab", user="dora")),
         gpu(1, process(5120, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo"), unattributed=3 * GIB),

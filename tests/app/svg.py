@@ -1,5 +1,3 @@
-"""SVG pictures as snapshots."""
-
 import re
 
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode

@@ -132,7 +132,6 @@ def output(command: str) -> str:
 
 
 def answer(statement: Statement) -> Answer:
-    """Run the commands of `statement` and compare."""
     printed = output(statement.command)
     missing = [words for words in statement.says if words not in printed]
     missing += [f"not {words}" for words in statement.lacks if words in printed]

@@ -111,7 +111,6 @@ def combinations() -> Iterator[Combination]:
 
 
 def host(*, with_instances: bool, tick: int) -> World:
-    """Two cards whose every metric is told, with processes and the driver's own accounting."""
     first = StubGpu(name="NVIDIA A", total=80 * GIB, used=4 * GIB, reserved=GIB, accounting=1, fan=30)
     first.processes = [StubProcess(PIDS[0], 2 * GIB), StubProcess(PIDS[1], GIB), StubProcess(PIDS[2], MIB, "G")]
     first.accounted = {PIDS[0]: 3 * GIB, PIDS[1]: 2 * GIB}

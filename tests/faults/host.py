@@ -39,7 +39,6 @@ Fault = dict[str, Any]
 
 
 def usual_world() -> World:
-    """Two cards of 80 GiB, the first with two processes."""
     first = StubGpu(name="NVIDIA A", total=80 * GIB, reserved=GIB, used=3 * GIB + 512 * MIB)
     first.processes = [StubProcess(PID, 2 * GIB), StubProcess(PID + 1, GIB)]
     return World([first, StubGpu(name="NVIDIA B", total=80 * GIB, reserved=GIB, used=0)])

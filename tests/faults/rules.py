@@ -91,7 +91,6 @@ class _Run:
         self._usual: Sample  # once `go` has looked
 
     def go(self) -> None:
-        """Look at the host as it should be first, then at what goes wrong, then again where that is over."""
         known = self._bench.usual
         if self._case.call not in known or self._case.when == RUNNING:
             usual = self._look(broken=False)
@@ -207,7 +206,6 @@ class _Run:
             self._broken(f"the other card is not of this tick: {other[0].reason if other else 'it is missing'}")
 
     def _told(self, gpu: Gpu) -> None:
-        """Each value is right, or there is a reason; of a spoilt one, it is possible at least."""
         usual = _figures(self._usual.gpus[0])
         for name, value in _figures(gpu).items():
             wanted, spoilt = usual[name], self._case.is_spoilt

@@ -132,7 +132,6 @@ def safetensors(data: bytes, random: Random) -> bytes:
 
 
 def gguf(data: bytes, random: Random) -> bytes:
-    """A header whose numbers, strings and records are others, its counts true, or nearly."""
     keys, tensors, rest = _gguf_parts(data)
     for _ in range(random.choice(SEVERAL)):
         how, records = random.randrange(7), random.choice((keys, tensors))
@@ -156,7 +155,6 @@ def gguf(data: bytes, random: Random) -> bytes:
 
 
 def _gguf_parts(data: bytes) -> tuple[list[bytes], list[bytes], bytes]:
-    """The records of the metadata and of the tensors, and what comes after them."""
     _, tensors, keys = struct.unpack("<IQQ", data[4:24])
     at, found = 24, []
     for _ in range(keys):
@@ -206,7 +204,6 @@ def _gguf_value(random: Random) -> bytes:
 
 
 def _other_number(record: bytes, random: Random) -> bytes:
-    """A record with four or eight of its bytes, behind its name, another number."""
     name = 8 + struct.unpack("<Q", record[:8])[0]
     size = random.choice((4, 8))
     at = random.randrange(name, max(name + 1, len(record) - size + 1)) if random.random() < 0.9 else 0
@@ -218,7 +215,6 @@ def _other_number(record: bytes, random: Random) -> bytes:
 
 
 def pickles(data: bytes, random: Random) -> bytes:
-    """A snapshot with other values, or with opcodes left out, doubled or exchanged."""
     packed = data[:2] == b"\x1f\x8b"
     with suppress(OSError, EOFError, zlib.error):
         data = gzip.decompress(data) if packed else data
@@ -265,7 +261,6 @@ def sqlite_bytes(path: Path) -> bytes:
 
 
 def databases(data: bytes, random: Random) -> bytes:
-    """A database with other values in its rows, other tables, or another version."""
     path = FOLDER / "changed.sqlite3"
     path.write_bytes(data)
     with closing(sqlite3.connect(path)) as database:
@@ -344,5 +339,4 @@ def _edited(start: bytes, edits: list[tuple[float, int, bytes]], other: bytes, *
 
 
 def _encoded(text: str) -> bytes:
-    """Text as UTF-8, lone surrogates too."""
     return text.encode("utf-8", "surrogatepass")

@@ -90,8 +90,6 @@ def estimated(preset: Preset) -> None:
 
 
 def model(file: str) -> Target:
-    """A model's file of that name; what follows CUT is the weights beside its config.json."""
-
     def read(data: bytes) -> None:
         config, _, weights = data.partition(CUT) if file.endswith(".json") else (data, b"", b"")
         path = FOLDER / file
@@ -137,7 +135,6 @@ def presets(data: bytes) -> None:
 
 
 def recordings(data: bytes) -> None:
-    """A recording: what is read of it can be written and read again, and shown."""
     path = FOLDER / "fuzzed.jsonl"
     path.write_bytes(data)
     try:
@@ -234,7 +231,6 @@ def _cells(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seq
 
 
 def taken(decoder: "LineDecoder | FarLines", data: bytes) -> list[Sample]:
-    """The samples of a stream that comes in two pieces; what ends it is one sentence."""
     samples: list[Sample] = []
     splitter = LineSplitter()
     try:
@@ -297,7 +293,6 @@ def hosts(data: bytes) -> None:
 
 
 def job_files(data: bytes) -> None:
-    """The YAML or JSON of a training program: a preset and its estimate, or a sentence."""
     for name in ("job.yaml", "job.json"):
         path = FOLDER / name
         path.write_bytes(data)
@@ -349,7 +344,6 @@ def oom_logs(data: bytes) -> None:
 
 
 def commands(data: bytes) -> None:
-    """The command line of somebody's job: what it says of a preset, and a draft made of it."""
     command = data.decode("utf-8", "surrogateescape")
     try:
         offers = draft_from_process(command, LIBRARY)

@@ -1,5 +1,3 @@
-"""The installed program on a stand-in driver, in a terminal or without one."""
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""A preset of the person's own, which knows the stand-in's training job by its command."""
-
 import re
 from pathlib import Path
 
@@ -7,7 +5,6 @@ from vramtui.presets import bundled_folder
 
 
 def add_preset(config: Path, name: str = "ours", batch: int = 1) -> Path:
-    """A preset called `name` in the config folder `config`, after a bundled one but with this batch size."""
     text = (bundled_folder() / "llama" / "llama-3.1-8b-lora.toml").read_text("utf-8")
     text = re.sub(r"(?m)^all = .*\nnone = .*$", 'all = [["train_llama"]]', text)
     text = re.sub(r"(?m)^batch_size = .*$", f"batch_size = {batch}", text)

@@ -1,5 +1,3 @@
-"""A host for the installed program: a driver that is a stand-in, and real processes for it to list."""
-
 import os
 from pathlib import Path
 

@@ -126,7 +126,6 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def wait_for(self, *texts: str) -> str:
-        """The screen as soon as all of `texts` stand on it."""
         return self.wait(lambda screen: all(text in screen for text in texts), f"{texts}")
 
     def wait(self, holds: Callable[[str], bool], what: str = "the screen to change", patience: float = PATIENCE) -> str:

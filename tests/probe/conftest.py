@@ -1,5 +1,3 @@
-"""Jobs run with the probe in them, and everything that they told."""
-
 import os
 import subprocess
 import sys

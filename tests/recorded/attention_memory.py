@@ -24,7 +24,6 @@ HOW: tuple[dict[str, Any], ...] = ({"training": False}, {}, {"dropout": 0.1}, {"
 
 
 def attend(dtype: str, shape: tuple[int, ...], how: dict[str, Any]) -> list[int]:
-    """Left and peak of a forward pass, and of the backward pass where there is one."""
     batch, heads, shared, queries, keys, width, values = shape
     training = how.get("training", True)
     kind: dict[str, Any] = {"device": "cuda", "dtype": getattr(torch, dtype)}

@@ -13,7 +13,6 @@ Answer = list[int] | str
 
 
 def script_peaks(scripts: Sequence[tuple[str, str]], python: Sequence[str], *options: str) -> list[Answer]:
-    """Peaks of allocated and reserved of (card, script) pairs, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         source, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
         source.write_text(json.dumps(scripts), encoding="utf-8")

@@ -14,12 +14,10 @@ FIGURES = ("allocated", "reserved", "peak_allocated", "peak_reserved")
 
 
 def recorded(path: Path) -> list[dict[str, Any]]:
-    """What a golden file holds of each phase, without the row before the first."""
     document = json.loads(path.read_text())
     rows = [dict(zip(document["columns"], row, strict=True)) for row in document["rows"]]
     return [row for row in rows if row["phase"] != "start"]
 
 
 def request_for(name: str, folder: str, steps: int = 3) -> TraceRequest:
-    """What traces a recorded run on the card of `folder`."""
     return TraceRequest(path=str(SCRIPT), arguments=(name,), device=card(CARDS[folder]), steps=steps)

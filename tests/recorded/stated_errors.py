@@ -68,7 +68,6 @@ def workload_of(job: Job) -> Workload:
 @cache
 @cudnn_without_device()
 def measured() -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Every job with an answer that is estimated, and a sentence for each that is refused."""
     runs, refused = [], []
     for job in json.loads(GOLDEN.read_text(encoding="utf-8")):
         try:

@@ -32,7 +32,6 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def rows() -> Iterator[Row]:
-    """The logs in their order, each beside its estimate; vLLM tells the parts of its first rank."""
     models = msgspec.toml.decode((LOGS / "vllm_models.toml").read_bytes(), type=dict[str, TransformerModel])
     with (LOGS / "vllm_h100.csv").open(encoding="utf-8") as file:
         for log in csv.DictReader(line for line in file if not line.startswith("#")):

@@ -1,5 +1,3 @@
-"""What the tests of exports share."""
-
 import time
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""A host made of stand-ins, changed while the sources look at it."""
-
 import ctypes
 import json
 from collections.abc import Callable, Iterator

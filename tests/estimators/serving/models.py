@@ -1,5 +1,3 @@
-"""Models as their cards give them, for tests of servers, caches and shares."""
-
 from tests.golden_workloads import model as named
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate

@@ -1,5 +1,3 @@
-"""Every decoder that is known without the network, for tests that hold something of all of them."""
-
 from functools import cache
 
 from tests.loaded_once import bundled_presets

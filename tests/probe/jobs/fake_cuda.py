@@ -55,7 +55,6 @@ class FakeCuda:
 
 
 def properties(device: int) -> types.SimpleNamespace:
-    """A card of 24 GiB."""
     return types.SimpleNamespace(
         name="Fake RTX", total_memory=24 << 30, major=8, minor=9, uuid=f"00000000-0000-0000-0000-00000000000{device}"
     )

@@ -1,5 +1,3 @@
-"""A job without torch: says what of the probe can be seen from inside of it."""
-
 import sys
 from pathlib import Path
 
