@@ -17,18 +17,13 @@ WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|\[[\w, -]+\])\s+[-#] 
 OVER_A_SET = re.compile(r"parametrize\(\s*(?:\"[^\"]*\"|\([^)]*\)),\s*(?:\{[^{}:]+\}|set\(|frozenset\()")
 
 
-def _tracked() -> list[Path]:
+@cache
+def _texts() -> dict[Path, str]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode or not listed.stdout:  # an unpacked sdist, which may lie in another checkout
         pytest.skip("not a git checkout, so there are no tracked files")
-    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
-    return [path for path in paths if path.is_file()]
-
-
-@cache
-def _texts() -> dict[Path, str]:
     texts = {}
-    for path in _tracked():
+    for path in filter(Path.is_file, (ROOT / name for name in listed.stdout.split("\0") if name)):
         with suppress(UnicodeDecodeError):
             texts[path] = path.read_bytes().decode()
     return texts

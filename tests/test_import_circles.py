@@ -13,12 +13,11 @@ ROOT = Path(__file__).parents[1]
 CIRCLES: dict[tuple[str, ...], str] = {}
 
 
-def module_name(path: Path) -> str:
-    """`vramtui.app.plan.screen` of `vramtui/app/plan/screen.py`; a package by its own name."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-FILES = {module_name(path): path for path in (ROOT / "vramtui").rglob("*.py")}
+# By the name of the module, a package by its own.
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in (ROOT / "vramtui").rglob("*.py")
+}
 # Packages that load what they offer when it is used: naming one loads nothing.
 LATE_THEMSELVES = {name for name, path in FILES.items() if "def __getattr__" in path.read_text(encoding="utf-8")}
 

@@ -20,15 +20,11 @@ async def idle(min_sleep: float = SOON, max_sleep: float = ENOUGH) -> None:
     loop: Any = asyncio.get_running_loop()
     until = time.thread_time() + max_sleep
     for _ in range(ROUNDS):
-        await _no_more_to_do(loop, until)
+        quiet = 0
+        while quiet < QUIET and time.thread_time() < until:
+            await asyncio.sleep(0)
+            quiet = 0 if loop._ready else quiet + 1
         due = min((timer.when() for timer in loop._scheduled if not timer.cancelled()), default=float("inf"))
         if due > loop.time() + SOON or time.thread_time() > until:
             return
         await asyncio.sleep(max(0.0, due - loop.time()))
-
-
-async def _no_more_to_do(loop: Any, until: float) -> None:
-    quiet = 0
-    while quiet < QUIET and time.thread_time() < until:
-        await asyncio.sleep(0)
-        quiet = 0 if loop._ready else quiet + 1

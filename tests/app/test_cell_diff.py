@@ -285,7 +285,7 @@ def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None
     assert known(find_move(whole[:100], whole[by:], usual)).by == by
 
 
-def test_a_line_is_cut_as_ever_and_keeps_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_cut_as_ever_and_nothing_waits_for_a_timer_that_may_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Strip([Segment("0123456789")])
     assert kept.crop(2, 5) is kept.crop(2, 5)
     monkeypatch.setattr("textual.strip.FIFOCache", FIFOCache)  # so that it is put back
@@ -295,6 +295,7 @@ def test_a_line_is_cut_as_ever_and_keeps_no_piece(monkeypatch: pytest.MonkeyPatc
     assert line.crop(2, 5) is not line.crop(2, 5)
     assert [piece.text for piece in line.divide([3, 10])] == ["012", "3456789"]
     assert line.adjust_cell_length(12).text == "0123456789  "
+    assert [path for path in PACKAGE.rglob("*.py") if "set_timer(" in path.read_text(encoding="utf-8")] == []
 
 
 def test_a_key_and_the_end_wake_who_waits_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,10 +449,6 @@ async def test_a_long_way_through_a_recording_is_gone_on_a_busy_host(monkeypatch
         while not replay_of(player).feed.is_there and time.monotonic() < over:
             await pilot.pause(0.002)
         assert replay_of(player).feed.is_there
-
-
-def test_nothing_else_waits_for_a_timer_that_may_not_come() -> None:
-    assert [path for path in PACKAGE.rglob("*.py") if "set_timer(" in path.read_text(encoding="utf-8")] == []
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:

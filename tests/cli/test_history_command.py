@@ -31,10 +31,22 @@ RUN = a_run(
 )
 
 
-def test_an_empty_history_says_what_to_do() -> None:
+def test_an_empty_history_says_what_to_do_and_one_as_json(kept: RunHistory) -> None:
     done = invoke("history")
     assert done.exit_code == 0
     assert "vramtui run --preset NAME" in done.stdout
+    kept.keep(RUN)
+    kept.keep(msgspec.structs.replace(RUN, key="other", pid=1, preset="tiny-gpt"))
+    kept.keep(msgspec.structs.replace(RUN, key="third", pid=2, ending="exited", exit_code=0, preset="other"))
+    document = json.loads(invoke("history", "--json", "--preset", "gpt2-124m").stdout)
+    assert document["schema"] == 1
+    (row,) = document["runs"]
+    assert (row["id"], row["preset"], row["predicted"]["process"]) == (1, "gpt2-124m", 20 * GIB)
+    assert row["error"] == pytest.approx(-0.05)
+    assert document["errors"] == []
+    document = json.loads(invoke("history", "--json").stdout)
+    assert [(row["preset"], row["ending"]) for row in document["runs"]][-1] == ("gpt2-124m", "out_of_memory")
+    assert document["errors"][0]["runs"] == 1
 
 
 def test_the_list_the_spread_and_one_run(kept: RunHistory) -> None:
@@ -64,21 +76,6 @@ def test_the_list_the_spread_and_one_run(kept: RunHistory) -> None:
     assert "weights" in done.stdout
     assert "run: batch_size = 8" in done.stdout
     assert invoke("history", "99").exit_code == 2
-
-
-def test_as_json(kept: RunHistory) -> None:
-    kept.keep(RUN)
-    kept.keep(msgspec.structs.replace(RUN, key="other", pid=1, preset="tiny-gpt"))
-    kept.keep(msgspec.structs.replace(RUN, key="third", pid=2, ending="exited", exit_code=0, preset="other"))
-    document = json.loads(invoke("history", "--json", "--preset", "gpt2-124m").stdout)
-    assert document["schema"] == 1
-    (row,) = document["runs"]
-    assert (row["id"], row["preset"], row["predicted"]["process"]) == (1, "gpt2-124m", 20 * GIB)
-    assert row["error"] == pytest.approx(-0.05)
-    assert document["errors"] == []
-    document = json.loads(invoke("history", "--json").stdout)
-    assert [(row["preset"], row["ending"]) for row in document["runs"]][-1] == ("gpt2-124m", "out_of_memory")
-    assert document["errors"][0]["runs"] == 1
 
 
 def test_one_is_forgotten_but_not_one_that_goes_on(kept: RunHistory) -> None:

@@ -69,14 +69,17 @@ def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_the_one_with_most_room_comes_first_and_amds_cards_have_rocms_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_with_most_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     sample, need = host(10 * GIB, 60 * GIB, None, 40 * GIB), Need(38 * GIB)
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [1, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [1]
-    # ROCm's GPU isolation: ROCr's variable takes indices or uuids, and HIP's counts what that leaves.
+
+
+def test_cards_of_amd_are_named_as_rocm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm's GPU isolation: ROCr's variable takes indices or uuids, and HIP's counts what that leaves."""
     uuids = {0: "AMD-0xabc", 1: "AMD-0000:83:00.0", 2: "AMD-0xdef"}
     cards = tuple(
         msgspec.structs.replace(gpu, vendor="AMD", uuid=uuids[gpu.index])

@@ -5,7 +5,7 @@ The list of commands is the program's own: a new one with --json and without a s
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,6 @@ def dry_runs() -> DryRunDocument:
 MADE: dict[str, tuple[Callable[[], object], ...]] = {"ps": (hosts,), "dry-run": (dry_runs,)}
 
 
-def commands_with_json() -> Iterator[str]:
-    waiting: list[tuple[str, Any]] = [("", typer.main.get_command(program()))]
-    while waiting:
-        words, command = waiting.pop()
-        waiting += [(f"{words} {name}".strip(), one) for name, one in getattr(command, "commands", {}).items()]
-        if any("--json" in parameter.opts for parameter in command.params):
-            yield words
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CONFIG", "DATA"):
@@ -107,7 +98,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_with_json_has_a_schema_a_case_and_a_name() -> None:
-    assert sorted(commands_with_json()) == sorted(COMMANDS) == sorted(ASKED)
+    waiting: list[tuple[str, Any]] = [("", typer.main.get_command(program()))]
+    with_json = []
+    while waiting:
+        words, command = waiting.pop()
+        waiting += [(f"{words} {name}".strip(), one) for name, one in getattr(command, "commands", {}).items()]
+        with_json += [words for parameter in command.params if "--json" in parameter.opts]
+    assert sorted(with_json) == sorted(COMMANDS) == sorted(ASKED)
     assert all(ASKED[name] or MADE[name] for name in ASKED)
     assert vramtui.schema("presets list")["$id"] == "vramtui:presets-list:1"
     with pytest.raises(UserError, match=r"did you mean estimate\?"):

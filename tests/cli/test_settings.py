@@ -39,12 +39,9 @@ def test_a_wrong_value_is_told(variable: str, value: str, sentence: str, monkeyp
         settings_in_force()
 
 
-def test_the_settings_name_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_name_the_variable_and_the_page_has_every_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_GROUP", "user")
     shown = invoke("doctor", "--settings").stdout
     assert 'group = "user"  # VRAMTUI_GROUP' in shown
-
-
-def test_the_page_has_every_variable_and_its_key() -> None:
     rows = re.findall(r"\| `(VRAMTUI_\w+)` \| `([\w.]+)` \|", PAGE.read_text(encoding="utf-8"))
     assert dict(rows) == VARIABLES

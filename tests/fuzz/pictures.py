@@ -28,7 +28,7 @@ MOST_ROWS = 20
 def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> Iterator[str]:
     """The lines of every panel after these samples; titles, and the details of the chosen row, are among them."""
     view = view_of(samples, jobs)
-    for panel in _panels():
+    for panel in (GpuPanel(), EstimatePanel(), MemoryGraph(), Header(), Banner()):
         yield from panel.titles(view)
         yield from lines_of(panel, view)
     yield from rows_of(view)
@@ -61,8 +61,3 @@ def palette() -> Palette:
 @cache
 def _presets() -> tuple[PresetFile, ...]:
     return PresetLibrary().all()
-
-
-@cache
-def _panels() -> tuple[Lines[View], ...]:
-    return GpuPanel(), EstimatePanel(), MemoryGraph(), Header(), Banner()

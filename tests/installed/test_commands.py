@@ -184,9 +184,7 @@ def _limited(files: int, program: str, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("files", [8, 10, 16])
 @pytest.mark.parametrize("arguments", [(), ("--demo",)])
-def test_a_dashboard_without_room_says_so(
-    files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn
-) -> None:
+def test_without_room_it_says_so(files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn) -> None:
     with Terminal(_limited(files, program, *arguments), env=stand_in.environment) as terminal:
         assert (terminal.ended(), terminal.modes) == (2, {})
         assert f"{TOLD} {files}" in terminal.text

@@ -82,7 +82,11 @@ def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int
         preset.write_text(SMALL)
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "os", FaultyOs(at, _failing(code)))
-            error = _error_of(preset)
+            error = None
+            try:
+                write_preset_text(preset, NEW)
+            except UserError as raised:
+                error = raised
         if name == "fchown" and code == errno.EACCES:  # another's file becomes one's own
             assert error is None
         elif at > calls.index("replace"):
@@ -93,14 +97,6 @@ def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int
         new = error is None or isinstance(error, NotDurableError)
         assert preset.read_text() == (NEW if new else SMALL)
         assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"], name
-
-
-def _error_of(path: Path) -> UserError | None:
-    try:
-        write_preset_text(path, NEW)
-    except UserError as error:
-        return error
-    return None
 
 
 def test_a_new_file_is_there_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

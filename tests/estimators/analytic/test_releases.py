@@ -34,17 +34,12 @@ WORST_ALLOCATED, WORST_RESERVED = 0.0165, 0.085
 MEDIAN_ALLOCATED, MEDIAN_RESERVED = 0.003, 0.004
 
 
-def under(name: str, torch: str | None, alloc_conf: str | None) -> Workload:
-    workload = WORKLOADS[name]
-    return msgspec.structs.replace(
-        workload, run=msgspec.structs.replace(workload.run, torch=torch, alloc_conf=alloc_conf)
-    )
-
-
 @lru_cache
 def estimated(at: int) -> Estimate:
     row = ROWS[at]
-    return DEFAULT.estimate(under(row["workload"], row["torch"], row["alloc_conf"] or None), card("H200"))
+    workload = WORKLOADS[row["workload"]]
+    run = msgspec.structs.replace(workload.run, torch=row["torch"], alloc_conf=row["alloc_conf"] or None)
+    return DEFAULT.estimate(msgspec.structs.replace(workload, run=run), card("H200"))
 
 
 @for_each(range(len(ROWS)))
