@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError, os_reason
@@ -53,7 +54,7 @@ def build(cache: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for library, parts in libraries().items():
-            unfinished = folder / f"{library}.{os.getpid()}"
+            unfinished = folder / f"{library}.{threading.get_native_id()}"
             command = [compiler, *FLAGS, f"-Wl,-soname,{library}", "-o", str(unfinished), *parts, "-ldl"]
             subprocess.run(  # noqa: S603 - the compiler that the person named, on our own files
                 command, cwd=SOURCES, check=True, capture_output=True, text=True, timeout=LONGEST

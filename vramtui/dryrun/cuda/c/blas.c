@@ -1,8 +1,5 @@
 /* cuBLAS and cuBLASLt as PyTorch calls them: a handle, settings, and products that do nothing. Workspaces are PyTorch's
  * own decision (cublasSetWorkspace, cublasLtMatmul's argument), so the allocator sees what it would see on the card. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "driver.h"
 
 struct blas {
@@ -28,14 +25,11 @@ API int cublasDestroy_v2(struct blas *handle) {
 ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 10 * runtime_version()) /* 12.8.0: 120800 */
 API size_t cublasLtGetVersion(void) { return 10 * (size_t)runtime_version(); }
 API size_t cublasLtGetCudartVersion(void) { return (size_t)runtime_version(); }
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetMathMode, (struct blas *handle, int mode), &handle->math_mode, mode)
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointer_mode, mode)
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
-ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
+#define SETTING(name, type, field)                                                                               \
+  ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSet##name, (struct blas *handle, type is), &handle->field, is) \
+  ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGet##name, (struct blas *handle, type *is), is, handle->field)
+SETTING(MathMode, int, math_mode) SETTING(PointerMode_v2, int, pointer_mode) SETTING(Stream_v2, void *, stream)
 OBJECT(cublasLtCreate, cublasLtDestroy, sizeof(struct blas), 3)
-
 OBJECT(cublasLtMatmulDescCreate, cublasLtMatmulDescDestroy, 512, 3)
 OBJECT(cublasLtMatmulPreferenceCreate, cublasLtMatmulPreferenceDestroy, 512, 3)
 OBJECT(cublasLtMatrixLayoutCreate, cublasLtMatrixLayoutDestroy, 512, 3)

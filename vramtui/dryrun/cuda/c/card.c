@@ -2,22 +2,20 @@
  * specifications, NVIDIA's whitepapers (L2, clocks, bus), and cuda.h's numbers for what is asked. */
 #include "driver.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* shared: KiB of a multiprocessor; optin: KiB of a block at most; l2: MiB; clocks: MHz; bus: bits. */
-static const struct {
-  int capability, threads, shared, optin, blocks, l2, clock, memory_clock, bus;
-} KNOWN[] = {
-    {60, 2048, 64, 48, 32, 4, 1328, 715, 4096},     {61, 2048, 96, 48, 32, 3, 1582, 5505, 352},
-    {70, 2048, 96, 96, 32, 6, 1530, 877, 4096},     {75, 1024, 64, 64, 16, 4, 1590, 5001, 256},
-    {80, 2048, 164, 163, 32, 40, 1410, 1593, 5120}, {86, 1536, 100, 99, 16, 6, 1695, 9751, 384},
-    {87, 1536, 164, 163, 16, 4, 1300, 3199, 256},   {89, 1536, 100, 99, 24, 72, 2520, 10501, 384},
-    {90, 2048, 228, 227, 32, 50, 1980, 2619, 5120}, {100, 2048, 228, 227, 32, 126, 1965, 3996, 8192},
-    {103, 2048, 228, 227, 32, 126, 1965, 3996, 8192}, {110, 1536, 228, 227, 24, 32, 1575, 4266, 256},
-    {120, 1536, 100, 99, 24, 96, 2407, 14001, 512}, {121, 1536, 100, 99, 24, 24, 2418, 4266, 256},
+/* Of a capability: threads, KiB of shared memory of a multiprocessor and of a block at most, blocks, MiB of L2, MHz of the
+ * clocks, bits of the bus. */
+#define KNOWN_AS(number, threads_, shared_, optin, blocks_, l2_, clock_, memory, bus_)                               \
+  {.major = (number) / 10, .minor = (number) % 10, .threads = threads_, .shared = (shared_) << 10,                   \
+   .shared_optin = (optin) << 10, .blocks = blocks_, .l2 = (l2_) << 20, .clock = (clock_) * 1000,                    \
+   .memory_clock = (memory) * 1000, .bus = bus_, .devices = 1}
+static const struct card KNOWN[] = {
+    KNOWN_AS(60, 2048, 64, 48, 32, 4, 1328, 715, 4096), KNOWN_AS(61, 2048, 96, 48, 32, 3, 1582, 5505, 352),
+    KNOWN_AS(70, 2048, 96, 96, 32, 6, 1530, 877, 4096), KNOWN_AS(75, 1024, 64, 64, 16, 4, 1590, 5001, 256),
+    KNOWN_AS(80, 2048, 164, 163, 32, 40, 1410, 1593, 5120), KNOWN_AS(86, 1536, 100, 99, 16, 6, 1695, 9751, 384),
+    KNOWN_AS(87, 1536, 164, 163, 16, 4, 1300, 3199, 256), KNOWN_AS(89, 1536, 100, 99, 24, 72, 2520, 10501, 384),
+    KNOWN_AS(90, 2048, 228, 227, 32, 50, 1980, 2619, 5120), KNOWN_AS(100, 2048, 228, 227, 32, 126, 1965, 3996, 8192),
+    KNOWN_AS(103, 2048, 228, 227, 32, 126, 1965, 3996, 8192), KNOWN_AS(110, 1536, 228, 227, 24, 32, 1575, 4266, 256),
+    KNOWN_AS(120, 1536, 100, 99, 24, 96, 2407, 14001, 512), KNOWN_AS(121, 1536, 100, 99, 24, 24, 2418, 4266, 256),
 };
 
 static struct card card;
@@ -28,31 +26,17 @@ static pthread_once_t read_once = PTHREAD_ONCE_INIT, choose_once = PTHREAD_ONCE_
  * 89, the sizes in bytes. */
 static void read_card(void) {
   const char *text = getenv("VRAMTUI_CARD");
+  text = text == NULL ? "NVIDIA H100 80GB HBM3;90;85017493504;132;0;1;0;0" : text;
   int capability = 90;
-  card = (struct card){.name = "NVIDIA H100 80GB HBM3", .memory = 85017493504, .multiprocessors = 132, .devices = 1};
-  if (text != NULL) {
-    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d;%zu;%zu", card.name, &capability, &card.memory, &card.multiprocessors,
-           &card.context, &card.devices, &card.communicator, &card.further);
-  }
-  if (card.devices < 0 || card.devices > MOST_DEVICES) {
-    card.devices = MOST_DEVICES;
-  }
-  size_t at = 0;
-  for (size_t next = 0; next < sizeof KNOWN / sizeof KNOWN[0]; next++) {
-    if (KNOWN[next].capability <= capability) {
-      at = next;
-    }
+  sscanf(text, "%*[^;];%d", &capability);
+  for (size_t at = 0; at < sizeof KNOWN / sizeof KNOWN[0]; at++) {
+    card = at == 0 || KNOWN[at].major * 10 + KNOWN[at].minor <= capability ? KNOWN[at] : card;
   }
   card.major = capability / 10;
   card.minor = capability % 10;
-  card.threads = KNOWN[at].threads;
-  card.shared = KNOWN[at].shared << 10;
-  card.shared_optin = KNOWN[at].optin << 10;
-  card.blocks = KNOWN[at].blocks;
-  card.l2 = KNOWN[at].l2 << 20;
-  card.clock = KNOWN[at].clock * 1000;
-  card.memory_clock = KNOWN[at].memory_clock * 1000;
-  card.bus = KNOWN[at].bus;
+  sscanf(text, "%95[^;];%*d;%zu;%d;%zu;%d;%zu;%zu", card.name, &card.memory, &card.multiprocessors, &card.context,
+         &card.devices, &card.communicator, &card.further);
+  card.devices = card.devices < 0 || card.devices > MOST_DEVICES ? MOST_DEVICES : card.devices;
   if (strstr(card.name, "H200") != NULL) {
     card.l2 = 60 << 20;
     card.memory_clock = 3201000;
@@ -144,45 +128,29 @@ CUdevice device_of_card(int number) {
   }
   return device;
 }
-
 ANSWER(cuDriverGetVersion, (int *version), version, 13000)
 ANSWER(cuDeviceGetCount, (int *count), count, device_count())
-API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-  RETURN_IF(is_wrong(device), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(ordinal < 0 || ordinal >= device_count(), CUDA_ERROR_INVALID_DEVICE);
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
+ANSWER_OF(number_of_card(ordinal) >= 0, CUDA_ERROR_INVALID_DEVICE, cuDeviceGet, (CUdevice *device, int ordinal), device,
+          ordinal)
 
-API CUresult cuDeviceGetName(char *name, int length, CUdevice device UNUSED) {
-  RETURN_IF(is_wrong(name) || length <= 0, CUDA_ERROR_INVALID_VALUE);
-  snprintf(name, (size_t)length, "%s", the_card()->name);
-  return CUDA_SUCCESS;
-}
-
+#define TEXT(name, ...)                                                  \
+  API CUresult name(char *text, int length, CUdevice device UNUSED) {    \
+    RETURN_IF(is_wrong(text) || length <= 0, CUDA_ERROR_INVALID_VALUE);  \
+    snprintf(text, (size_t)length, __VA_ARGS__);                         \
+    return CUDA_SUCCESS;                                                 \
+  }
+TEXT(cuDeviceGetName, "%s", the_card()->name)
+TEXT(cuDeviceGetPCIBusId, "0000:%02X:00.0", (unsigned)number_of_card(device) + 1)
 API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device) {
   RETURN_IF(is_wrong(uuid), CUDA_ERROR_INVALID_VALUE);
   memcpy(uuid, "vramtui-card-\0\0\0", 16);
   uuid[15] = (unsigned char)number_of_card(device);
   return CUDA_SUCCESS;
 }
-
-API CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
-
+ALSO(cuDeviceGetUuid, cuDeviceGetUuid_v2)
 ANSWER(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device UNUSED), bytes, the_card()->memory)
-API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device UNUSED) {
-  RETURN_IF(is_wrong(major) || is_wrong(minor), CUDA_ERROR_INVALID_VALUE);
-  *major = the_card()->major;
-  *minor = the_card()->minor;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
-  RETURN_IF(is_wrong(text) || length <= 0, CUDA_ERROR_INVALID_VALUE);
-  snprintf(text, (size_t)length, "0000:%02X:00.0", (unsigned)number_of_card(device) + 1);
-  return CUDA_SUCCESS;
-}
-
+ANSWER_TWO(true, 0, cuDeviceComputeCapability, (int *major, int *minor, CUdevice device UNUSED), major,
+           the_card()->major, minor, the_card()->minor)
 API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
   RETURN_IF(is_wrong(device) || is_wrong(text), CUDA_ERROR_INVALID_VALUE);
   unsigned domain, bus;
@@ -241,14 +209,8 @@ static int attribute(int number, CUdevice device) {
     default: return 0;
   }
 }
-
-API CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device) {
-  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(device < 0 || device >= device_count(), CUDA_ERROR_INVALID_DEVICE);
-  *value = attribute(number, device);
-  return CUDA_SUCCESS;
-}
-
+ANSWER_OF(number_of_card(device) >= 0, CUDA_ERROR_INVALID_DEVICE, cuDeviceGetAttribute,
+          (int *value, int number, CUdevice device), value, attribute(number, device))
 ANSWER(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), can, device != peer)
 /* CU_DEVICE_P2P_ATTRIBUTE_…: performance rank 0, access and atomics supported. */
 ANSWER(cuDeviceGetP2PAttribute, (int *value, int number, CUdevice device UNUSED, CUdevice peer UNUSED), value,

@@ -1,8 +1,6 @@
 /* Contexts: one for each device, a stack of them for each thread. */
 #include "driver.h"
 
-#include <string.h>
-
 #define DEEPEST 32
 
 #define OF(number) [number] = {.device = number}
@@ -17,12 +15,9 @@ struct context *context_of(CUdevice device) {
   return &contexts[device];
 }
 
-bool is_context(const struct context *context) {
-  bool is_there = false;
-  for (CUdevice device = 0; device < device_count(); device++) {
-    is_there |= context == &contexts[device];
-  }
-  return is_there;
+static bool is_context(const struct context *context) {
+  size_t at = ((uintptr_t)context - (uintptr_t)contexts) / sizeof *contexts;
+  return at < (size_t)device_count() && context == &contexts[at];
 }
 
 struct context *current_context(void) { return depth > 0 ? stack[depth - 1] : NULL; }
@@ -44,38 +39,33 @@ static void give_back(struct context *context, size_t bytes) {
 
 /* Only a context that cannot begin is refused: what is loaded later is taken wherever the card has it. */
 bool load(struct context *context, enum load what) {
-  bool each_time = what == BLAS_HANDLE || what == STREAM, has_room = true;
-  lock_memory();
-  if (context != NULL && (each_time || !(context->loaded & 1u << what))) {
-    has_room = charge_to(context->device, &context->bytes, (size_t)cost_of(what), what != BEGINNING);
-    context->loaded |= has_room ? 1u << what : 0;
-  }
-  unlock_memory();
+  bool each_time = what == BLAS_HANDLE || what == STREAM;
+  LOCKED;
+  RETURN_IF(context == NULL || (!each_time && context->loaded & 1u << what), true);
+  bool has_room = charge_to(context->device, &context->bytes, (size_t)cost_of(what), what != BEGINNING);
+  context->loaded |= has_room ? 1u << what : 0;
   return has_room;
 }
 
 void unload(struct context *context, enum load what) {
-  lock_memory();
+  LOCKED;
   give_back(context, (size_t)cost_of(what));
-  unlock_memory();
 }
 
 /* The first look at a device begins its context. */
 static bool retain(struct context *context) {
-  lock_memory();
+  LOCKED;
   bool has_room = context->retained > 0 || load(context, BEGINNING);
   context->retained += has_room;
-  unlock_memory();
   return has_room;
 }
 
 static void release(struct context *context) {
-  lock_memory();
+  LOCKED;
   if (context->retained > 0 && --context->retained == 0) {
     give_back(context, context->bytes);
     context->loaded = 0;
   }
-  unlock_memory();
 }
 
 static bool is_child;
@@ -91,7 +81,6 @@ void forget_contexts(void) {
     contexts[device] = (struct context){.device = device};
   }
 }
-
 API CUresult cuInit(unsigned flags) {
   RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(is_child, CUDA_ERROR_NOT_INITIALIZED);
@@ -99,7 +88,6 @@ API CUresult cuInit(unsigned flags) {
   initialized = true;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device) {
   RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
@@ -109,48 +97,32 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
   *context = own;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   struct context *own = context_of(device);
   RETURN_IF(own == NULL || own->retained == 0, CUDA_ERROR_INVALID_CONTEXT);
   release(own);
   return CUDA_SUCCESS;
 }
-
-API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-  struct context *own = context_of(device);
-  RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
-  own->flags = flags;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
-  RETURN_IF(is_wrong(flags) || is_wrong(active), CUDA_ERROR_INVALID_VALUE);
-  struct context *own = context_of(device);
-  RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
-  *flags = own->flags;
-  *active = own->retained > 0;
-  return CUDA_SUCCESS;
-}
-
+ANSWER_OF(context_of(device) != NULL, CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxSetFlags_v2,
+          (CUdevice device, unsigned flags), &contexts[device].flags, flags)
+ANSWER_TWO(context_of(device) != NULL, CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxGetState,
+           (CUdevice device, unsigned *flags, int *active), flags, contexts[device].flags, active,
+           contexts[device].retained > 0)
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return context_of(device) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
-
 API CUresult cuCtxPushCurrent_v2(struct context *context) {
   RETURN_IF(!is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   RETURN_IF(depth == DEEPEST, CUDA_ERROR_INVALID_VALUE);
   stack[depth++] = context;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxPopCurrent_v2(struct context **context) {
   RETURN_IF(depth == 0, CUDA_ERROR_INVALID_CONTEXT);
   depth--;
   TELL(context, stack[depth]);
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxSetCurrent(struct context *context) {
   RETURN_IF(context != NULL && !is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   if (context == NULL) {
@@ -161,14 +133,12 @@ API CUresult cuCtxSetCurrent(struct context *context) {
   stack[depth - 1] = context;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxGetCurrent(struct context **context) {
   RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   *context = current_context();
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, CUdevice device) {
   CUresult result = cuDevicePrimaryCtxRetain(context, device);
   if (result == CUDA_SUCCESS) {
@@ -177,16 +147,13 @@ API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, CUdevice d
   }
   return result;
 }
-
 API CUresult cuCtxCreate_v3(struct context **context, void *affinity UNUSED, int count UNUSED, unsigned flags,
                             CUdevice device) {
   return cuCtxCreate_v2(context, flags, device);
 }
-
 API CUresult cuCtxCreate_v4(struct context **context, void *parameters UNUSED, unsigned flags, CUdevice device) {
   return cuCtxCreate_v2(context, flags, device);
 }
-
 API CUresult cuCtxDestroy_v2(struct context *context) {
   RETURN_IF(!is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   if (current_context() == context) {
@@ -214,19 +181,8 @@ OF_CONTEXT(cuCtxGetId, (struct context *context, uint64_t *id), context, id, (ui
 /* CU_LIMIT_…: stack of a thread, printf's buffer, malloc's heap, and what CUDA's documentation gives beside them. */
 static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
 
-API CUresult cuCtxGetLimit(size_t *value, int limit) {
-  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(limit < 0 || limit >= 16, CUDA_ERROR_INVALID_VALUE);
-  *value = limits[limit];
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxSetLimit(int limit, size_t value) {
-  RETURN_IF(limit < 0 || limit >= 16, CUDA_ERROR_INVALID_VALUE);
-  limits[limit] = value;
-  return CUDA_SUCCESS;
-}
-
+ANSWER_OF(limit >= 0 && limit < 16, CUDA_ERROR_INVALID_VALUE, cuCtxGetLimit, (size_t *value, int limit), value, limits[limit])
+ANSWER_OF(limit >= 0 && limit < 16, CUDA_ERROR_INVALID_VALUE, cuCtxSetLimit, (int limit, size_t value), &limits[limit], value)
 ANSWER(cuCtxGetCacheConfig, (int *config), config, 0)
 ANSWER(cuCtxGetSharedMemConfig, (int *config), config, 1)
 ANSWER(cuCtxGetApiVersion, (struct context *context UNUSED, unsigned *version), version, 3020)
@@ -235,7 +191,6 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   TELL(greatest, -5);
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
   struct context *own = current_context();
   RETURN_IF(own == NULL || !is_context(peer) || own == peer, CUDA_ERROR_INVALID_CONTEXT);
@@ -244,7 +199,6 @@ API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) 
   own->peers |= bit;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuCtxDisablePeerAccess(struct context *peer) {
   struct context *own = current_context();
   if (own == NULL || !is_context(peer) || !(own->peers & ((uint64_t)1 << peer->device))) {

@@ -34,8 +34,10 @@ struct copy_2d {
 };
 
 API CUresult cuMemcpy2D_v2(const struct copy_2d *what) {
-  RETURN_IF(is_wrong(what) || (what->height > 1 && (what->from_pitch < what->width || what->to_pitch < what->width || (what->from_pitch | what->to_pitch) >> 47 != 0)),
-            CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(is_wrong(what), CUDA_ERROR_INVALID_VALUE);
+  bool is_dense = what->from_pitch >= what->width && what->to_pitch >= what->width;
+  bool is_short = (what->from_pitch | what->to_pitch) >> 47 == 0;
+  RETURN_IF(what->height > 1 && (!is_dense || !is_short), CUDA_ERROR_INVALID_VALUE);
   CUdeviceptr from = what->from_type == 1 ? (CUdeviceptr)what->from_host : what->from_device;
   CUdeviceptr to = what->to_type == 1 ? (CUdeviceptr)what->to_host : what->to_device;
   RETURN_IF(what->from_type == 3 || what->to_type == 3, CUDA_ERROR_NOT_SUPPORTED);
@@ -46,38 +48,38 @@ API CUresult cuMemcpy2D_v2(const struct copy_2d *what) {
   }
   return result;
 }
-
 ALSO(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2)
 API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *what, struct stream *stream) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_graph_node(stream, 1);
   return is_capturing(stream) ? CUDA_SUCCESS : cuMemcpy2D_v2(what);
 }
+API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
+                               size_t height, int kind UNUSED, struct stream *stream) {
+  struct copy_2d what = {.from_device = from, .from_pitch = from_pitch, .to_device = to, .to_pitch = to_pitch,
+                         .width = width, .height = height};
+  RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
+  return keep_error(cuMemcpy2DAsync_v2(&what, stream));
+}
 
-#define FILLS(bits, type)                                                                        \
-  API CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t count) {                  \
-    return fill(to, value, bits / 8, count);                                                     \
-  }                                                                                              \
-  API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, struct stream *stream) { \
-    RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);                                    \
-    add_graph_node(stream, 2);                                                                   \
-    return is_capturing(stream) ? CUDA_SUCCESS : fill(to, value, bits / 8, count);               \
-  }                                                                                              \
-  API CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) { \
-    bool is_dense = height <= 1 || (pitch >= width && pitch >> 47 == 0);                        \
-    CUresult result = is_dense ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                        \
-    for (size_t row = 0; row < height && width > 0 && result == CUDA_SUCCESS; row++) {           \
-      result = fill(to + row * pitch, value, bits / 8, width);                                   \
-    }                                                                                            \
-    return result;                                                                               \
-  }                                                                                              \
-  API CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, \
-                                        struct stream *stream) {                                 \
-    RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);                                    \
-    add_graph_node(stream, 2);                                                                   \
-    return is_capturing(stream) ? CUDA_SUCCESS : cuMemsetD2D##bits##_v2(to, pitch, value, width, height); \
+static CUresult fill_rows(CUdeviceptr to, size_t pitch, uint32_t value, unsigned size, size_t width, size_t height) {
+  RETURN_IF(height > 1 && (pitch < width || pitch >> 47 != 0), CUDA_ERROR_INVALID_VALUE);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t row = 0; row < height && width > 0 && result == CUDA_SUCCESS; row++) {
+    result = fill(to + row * pitch, value, size, width);
   }
+  return result;
+}
 
-FILLS(8, unsigned char)
-FILLS(16, unsigned short)
-FILLS(32, unsigned)
+#define FILL(name, filled, ...)                                              \
+  API CUresult name##_v2(__VA_ARGS__) { return filled; }                     \
+  API CUresult name##Async(__VA_ARGS__, struct stream *stream) {             \
+    RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);                \
+    add_graph_node(stream, 2);                                               \
+    return is_capturing(stream) ? CUDA_SUCCESS : filled;                     \
+  }
+#define FILLS(bits, type)                                                                                       \
+  FILL(cuMemsetD##bits, fill(to, value, bits / 8, count), CUdeviceptr to, type value, size_t count)             \
+  FILL(cuMemsetD2D##bits, fill_rows(to, pitch, value, bits / 8, width, height), CUdeviceptr to, size_t pitch, type value, \
+       size_t width, size_t height)
+FILLS(8, unsigned char) FILLS(16, unsigned short) FILLS(32, unsigned)

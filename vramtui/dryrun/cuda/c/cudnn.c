@@ -2,14 +2,7 @@
  * PyTorch asks for convolutions and attention, is the job's own library without a device, as it documents for
  * compiling ahead of time: it is told of the card by a DEVICEPROP descriptor, and the engines that its heuristics
  * take and their workspaces are its own. Nothing is executed. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "runtime.h"
+#include "driver.h"
 
 enum { CUDNN_SUCCESS = 0, CUDNN_NOT_INITIALIZED = 1001, CUDNN_BAD_PARAM = 2000, CUDNN_NOT_SUPPORTED = 3000 };
 enum { CONVOLUTION = 1, ENGINE = 2, ENGINE_HEURISTICS = 4, EXECUTION_PLAN = 5, DEVICE_PROPERTIES = 38 }; /* CUDNN_BACKEND_…_DESCRIPTOR */
@@ -50,11 +43,11 @@ API int cudnnCreate(struct cudnn_handle **handle) {
   load(runtime_context(), DNN);
   return CUDNN_SUCCESS;
 }
-API int cudnnDestroy(struct cudnn_handle *handle) {
-  return end_handle(OBJECTS, handle) ? CUDNN_SUCCESS : CUDNN_BAD_PARAM;
-}
-ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnSetStream, (struct cudnn_handle *handle, struct stream *stream), &handle->stream, stream)
-ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnGetStream, (struct cudnn_handle *handle, struct stream **stream), stream, handle->stream)
+ENDED(cudnnDestroy, struct cudnn_handle, OBJECTS, CUDNN_BAD_PARAM)
+ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnSetStream,
+          (struct cudnn_handle *handle, struct stream *stream), &handle->stream, stream)
+ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnGetStream,
+          (struct cudnn_handle *handle, struct stream **stream), stream, handle->stream)
 
 static void *described;
 
@@ -84,7 +77,6 @@ static void describe(void) {
   }
   described = made;
 }
-
 API int cudnnBackendCreateDescriptor(int type, void **made) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   int result = create(type, made);
@@ -111,37 +103,10 @@ API int cudnnBackendExecute(struct cudnn_handle *handle, void *plan UNUSED, void
   return CUDNN_SUCCESS;
 }
 
-/* Batch norm of the older API takes no memory of its own. */
-ANSWER(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize,
-       (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *x UNUSED, void *z UNUSED, void *y UNUSED,
-        void *scale UNUSED, void *activation UNUSED, size_t *size), size, 0)
-ANSWER(cudnnGetBatchNormalizationBackwardExWorkspaceSize,
-       (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *x UNUSED, void *y UNUSED, void *dy UNUSED,
-        void *dz UNUSED, void *dx UNUSED, void *scale UNUSED, void *activation UNUSED, size_t *size), size, 0)
-ANSWER(cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
-       (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *activation UNUSED, void *x UNUSED, size_t *size), size, 0)
-
 DONE(cudnnBatchNormalizationBackwardEx) DONE(cudnnBatchNormalizationForwardInference)
 DONE(cudnnBatchNormalizationForwardTrainingEx) DONE(cudnnRNNForward) DONE(cudnnRNNBackwardData_v8)
 DONE(cudnnRNNBackwardWeights_v8) DONE(cudnnCTCLoss)
 DONE(cudnnCTCLoss_v8)
-
-/* What CTC works in is not known: nothing, and the result names the function. */
-static int unknown_size(const char *name, void *caller, size_t *size) {
-  RETURN_IF(is_wrong(size), CUDNN_BAD_PARAM);
-  report_unmodelled(name, caller);
-  *size = 0;
-  return CUDNN_SUCCESS;
-}
-API int cudnnGetCTCLossWorkspaceSize(void *handle UNUSED, void *probabilities UNUSED, void *gradients UNUSED,
-                                     const int *labels UNUSED, const int *label_lengths UNUSED,
-                                     const int *lengths UNUSED, int algorithm UNUSED, void *loss UNUSED, size_t *size) {
-  return unknown_size("cudnnGetCTCLossWorkspaceSize", __builtin_return_address(0), size);
-}
-API int cudnnGetCTCLossWorkspaceSize_v8(void *handle UNUSED, int algorithm UNUSED, void *loss UNUSED,
-                                        void *probabilities UNUSED, void *gradients UNUSED, size_t *size) {
-  return unknown_size("cudnnGetCTCLossWorkspaceSize_v8", __builtin_return_address(0), size);
-}
 
 #define NO(name) REFUSED(name, CUDNN_NOT_SUPPORTED)
 NO(cudnnConvolutionBackwardData) NO(cudnnConvolutionBackwardFilter) NO(cudnnConvolutionBiasActivationForward)

@@ -4,13 +4,13 @@
 #include "driver.h"
 
 typedef uintptr_t word;
-typedef CUresult (*call)(word, word, word, word, word, word);
 
-#define SAME(name, driver, result)                                             \
-  extern void driver(void);                                                    \
-  API CUresult name(word a, word b, word c, word d, word e, word f) {          \
-    call same UNUSED = (call)(void *)driver;                                   \
-    return result;                                                             \
+#define WORDS word a, word b, word c, word d, word e, word f
+#define SAME(name, driver, result)                 \
+  CUresult driver_##name(WORDS) __asm__(#driver);  \
+  API CUresult name(WORDS) {                       \
+    CUresult (*same)(WORDS) UNUSED = driver_##name; \
+    return result;                                 \
   }
 #define AS(name, driver) SAME(name, driver, same(a, b, c, d, e, f))
 /* Kept for cudaGetLastError where it fails. */
@@ -43,6 +43,7 @@ AS(cuLibraryGetManaged, cuModuleGetGlobal_v2) AS(cuLibraryGetKernelCount, cuModu
 AS(cuKernelGetName, cuFuncGetName) AS(cuKernelGetAttribute, cuFuncGetAttribute)
 AS(cuGraphInstantiate_v2, cuGraphInstantiateWithFlags) /* whose further arguments tell of nothing here */
 AS(cudaLibraryGetKernel, cuModuleGetFunction) AS(cuEventElapsedTime_v2, cuEventElapsedTime)
+AS(cudaGetDriverEntryPointByVersion, cuGetProcAddress_v2)
 
 KEPT(cudaDeviceGetAttribute, cuDeviceGetAttribute) KEPT(cudaDeviceGetLimit, cuCtxGetLimit)
 KEPT(cudaDeviceSetLimit, cuCtxSetLimit) KEPT(cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)
@@ -53,6 +54,7 @@ KEPT(cudaStreamDestroy, cuStreamDestroy_v2) KEPT(cudaStreamSynchronize, cuStream
 KEPT(cudaStreamBeginCapture, cuStreamBeginCapture_v2) KEPT(cudaStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)
 KEPT(cudaStreamEndCapture, cuStreamEndCapture) KEPT(cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)
 KEPT(cudaGraphInstantiate, cuGraphInstantiateWithFlags) KEPT(cudaGraphExecUpdate, cuGraphExecUpdate_v2)
+KEPT(cudaKernelSetAttributeForDevice, cuFuncSetAttribute)
 
 WITHIN(cudaFree, cuMemFree_v2) WITHIN(cudaMallocManaged, cuMemAllocManaged) WITHIN(cudaMallocAsync, cuMemAllocAsync)
 WITHIN(cudaFreeAsync, cuMemFreeAsync) WITHIN(cudaHostAlloc, cuMemHostAlloc)
@@ -60,7 +62,7 @@ WITHIN(cudaHostRegister, cuMemHostRegister_v2) WITHIN(cudaMemGetInfo, cuMemGetIn
 WITHIN(cudaStreamCreateWithPriority, cuStreamCreateWithPriority) WITHIN(cudaEventCreateWithFlags, cuEventCreate)
 WITHIN(cudaMallocHost, cuMemHostAlloc) WITHIN(cudaMemset, cuMemsetD8_v2) WITHIN(cudaMemsetAsync, cuMemsetD8Async)
 WITHIN(cudaEventCreate, cuEventCreate) WITHIN(cudaMemcpyPeerAsync, cuMemcpyPeerAsync)
-
+WITHIN(cudaStreamCreateWithFlags, cuStreamCreate)
 NOTHING(cuCtxSynchronize) NOTHING(cuCtxSynchronize_v2) NOTHING(cuCtxSetCacheConfig) NOTHING(cuCtxSetSharedMemConfig)
 NOTHING(cuCtxResetPersistingL2Cache) NOTHING(cuStreamUpdateCaptureDependencies)
 NOTHING(cuStreamUpdateCaptureDependencies_v2) NOTHING(cuGraphLaunch) NOTHING(cuGraphUpload)

@@ -1,7 +1,5 @@
 /* Graphs: what a captured stream was given, counted and never run. */
-#include "graphs.h"
-
-#include <stdlib.h>
+#include "driver.h"
 
 struct user_object {
   void (*destroy)(void *);
@@ -17,33 +15,26 @@ bool is_capturing(struct stream *stream) { return capture_of(stream) != NULL; }
 
 static struct node *add_node(struct graph *graph, int kind) {
   RETURN_IF(!is_handle(GRAPHS, graph), NULL);
-  struct node *node = make_handle(NODES, sizeof *node);
   if (graph->count == graph->room) {
     size_t more = graph->room == 0 ? 64 : 2 * graph->room;
     struct node **moved = realloc(graph->nodes, more * sizeof *moved);
-    if (moved == NULL) {
-      end_handle(NODES, node);
-      return NULL;
-    }
+    RETURN_IF(moved == NULL, NULL);
     graph->nodes = moved;
     graph->room = more;
   }
-  if (node != NULL) {
-    node->kind = kind;
-    graph->nodes[graph->count++] = node;
-  }
-  return node;
+  struct node *node = make_handle(NODES, sizeof *node);
+  RETURN_IF(node == NULL, NULL);
+  node->kind = kind;
+  return graph->nodes[graph->count++] = node;
 }
 
 void add_graph_node(struct stream *stream, int kind) {
   struct capture *capture = capture_of(stream);
+  LOCKED;
   if (capture != NULL) {
-    lock_memory();
     add_node(capture->graph, kind);
-    unlock_memory();
   }
 }
-
 API uint64_t vramtui_launches; /* of kernels so far: a program knows by it that one ran which it did not see */
 
 void add_launch(struct stream *stream) {
@@ -53,19 +44,12 @@ void add_launch(struct stream *stream) {
 }
 
 void add_work(void) {
+  LOCKED;
   if (thread_capture != NULL && thread_capture->is_on) {
-    lock_memory();
     add_node(thread_capture->graph, 0);
-    unlock_memory();
   }
 }
-
-API CUresult cuGraphCreate(struct graph **graph, unsigned flags UNUSED) {
-  RETURN_IF(is_wrong(graph), CUDA_ERROR_INVALID_VALUE);
-  *graph = make_handle(GRAPHS, sizeof **graph);
-  return *graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
+MADE(cuGraphCreate, (struct graph **graph, unsigned flags UNUSED), graph, GRAPHS)
 API CUresult cuGraphDestroy(struct graph *graph) {
   RETURN_IF(!is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   for (size_t at = 0; at < graph->count; at++) {
@@ -75,7 +59,6 @@ API CUresult cuGraphDestroy(struct graph *graph) {
   end_handle(GRAPHS, graph);
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, void *after UNUSED,
                                          void *edges UNUSED, size_t count UNUSED, int mode) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
@@ -89,14 +72,12 @@ API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *gr
   thread_capture = capture;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   struct graph *graph;
   CUresult result = cuGraphCreate(&graph, 0);
   return result == CUDA_SUCCESS ? cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, mode) : result;
 }
-
 API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   RETURN_IF(is_wrong(graph), CUDA_ERROR_INVALID_VALUE);
@@ -110,8 +91,8 @@ API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
   set_capture(stream, NULL);
   return CUDA_SUCCESS;
 }
-
-ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamIsCapturing, (struct stream *stream, int *status), status, is_capturing(stream))
+ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamIsCapturing, (struct stream *stream, int *status),
+          status, is_capturing(stream))
 API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
   RETURN_IF(is_wrong(mode), CUDA_ERROR_INVALID_VALUE);
   int before = thread_mode;
@@ -119,7 +100,6 @@ API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
   *mode = before;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
                                        struct node *const **after, const void **edges, size_t *count) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
@@ -135,12 +115,10 @@ API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint6
   TELL(count, last > 0);
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamGetCaptureInfo_v2(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
                                        struct node *const **after, size_t *count) {
   return cuStreamGetCaptureInfo_v3(stream, status, id, graph, after, NULL, count);
 }
-
 API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t *id) {
   return cuStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL);
 }
@@ -153,10 +131,7 @@ API CUresult cuGraphInstantiateWithFlags(size_t **ready, struct graph *graph, un
   **ready = graph->count;
   return CUDA_SUCCESS;
 }
-
-API CUresult cuGraphExecDestroy(size_t *ready) {
-  return end_handle(READY_GRAPHS, ready) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+ENDED(cuGraphExecDestroy, size_t, READY_GRAPHS, CUDA_ERROR_INVALID_VALUE)
 
 /* CUDA_GRAPH_INSTANTIATE_PARAMS: flags, stream, the node at fault, the result. */
 struct instantiation {
@@ -172,49 +147,38 @@ API CUresult cuGraphInstantiateWithParams(size_t **ready, struct graph *graph, s
   how->result = 0;
   return cuGraphInstantiateWithFlags(ready, graph, how->flags);
 }
-
-ANSWER_OF(is_handle(READY_GRAPHS, ready), CUDA_ERROR_INVALID_VALUE, cuGraphExecGetFlags, (size_t *ready, uint64_t *flags), flags, 0)
+ANSWER_OF(is_handle(READY_GRAPHS, ready), CUDA_ERROR_INVALID_VALUE, cuGraphExecGetFlags,
+          (size_t *ready, uint64_t *flags), flags, 0)
 API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
   RETURN_IF(!is_handle(READY_GRAPHS, ready) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   *ready = graph->count;
   TELL(result, NULL);
   return CUDA_SUCCESS;
 }
-
+static CUresult get_nodes(struct graph *graph, size_t most, struct node **nodes, size_t *count) {
+  RETURN_IF(!is_handle(GRAPHS, graph) || is_wrong(count), CUDA_ERROR_INVALID_VALUE);
+  size_t whole = graph->count < most ? graph->count : most;
+  *count = nodes == NULL || *count > whole ? whole : *count;
+  for (size_t at = 0; !is_wrong(nodes) && at < *count; at++) {
+    nodes[at] = graph->nodes[at];
+  }
+  return CUDA_SUCCESS;
+}
 API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
-  RETURN_IF(!is_handle(GRAPHS, graph) || is_wrong(count), CUDA_ERROR_INVALID_VALUE);
-  if (!is_wrong(nodes)) {
-    for (size_t at = 0; at < *count && at < graph->count; at++) {
-      nodes[at] = graph->nodes[at];
-    }
-  }
-  *count = nodes == NULL || *count > graph->count ? graph->count : *count;
-  return CUDA_SUCCESS;
+  return get_nodes(graph, SIZE_MAX, nodes, count);
 }
-
 API CUresult cuGraphGetRootNodes(struct graph *graph, struct node **nodes, size_t *count) {
-  RETURN_IF(!is_handle(GRAPHS, graph) || is_wrong(count), CUDA_ERROR_INVALID_VALUE);
-  size_t first = graph->count > 0;
-  if (!is_wrong(nodes) && first && *count > 0) {
-    nodes[0] = graph->nodes[0];
+  return get_nodes(graph, 1, nodes, count);
+}
+ANSWER_OF(is_handle(NODES, node), CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetType, (struct node *node, int *kind),
+          kind, node->kind)
+#define ADDED(name, kind)                                                             \
+  API CUresult name(struct node **node, struct graph *graph) {                        \
+    RETURN_IF(is_wrong(node) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE); \
+    *node = add_node(graph, kind);                                                    \
+    return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;                   \
   }
-  *count = first;
-  return CUDA_SUCCESS;
-}
-
-ANSWER_OF(is_handle(NODES, node), CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetType, (struct node *node, int *kind), kind, node->kind)
-API CUresult cuGraphAddEmptyNode(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED) {
-  RETURN_IF(is_wrong(node) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
-  *node = add_node(graph, 5);
-  return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-API CUresult cuGraphAddKernelNode_v2(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED,
-                                     const void *parameters UNUSED) {
-  RETURN_IF(is_wrong(node) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
-  *node = add_node(graph, 0);
-  return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
+ADDED(cuGraphAddEmptyNode, 5) ADDED(cuGraphAddKernelNode_v2, 0) /* what follows says after which, and what it does */
 
 API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*destroy)(void *), unsigned owners,
                                 unsigned flags UNUSED) {
@@ -224,13 +188,11 @@ API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*
   **object = (struct user_object){.destroy = destroy, .data = data, .owners = owners};
   return CUDA_SUCCESS;
 }
-
 API CUresult cuUserObjectRetain(struct user_object *object, unsigned count) {
   RETURN_IF(!is_handle(USER_OBJECTS, object), CUDA_ERROR_INVALID_VALUE);
   object->owners += count;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuUserObjectRelease(struct user_object *object, unsigned count) {
   RETURN_IF(!is_handle(USER_OBJECTS, object) || count > object->owners, CUDA_ERROR_INVALID_VALUE);
   object->owners -= count;
@@ -240,6 +202,5 @@ API CUresult cuUserObjectRelease(struct user_object *object, unsigned count) {
   }
   return CUDA_SUCCESS;
 }
-
 /* A graph that keeps an object keeps it for good: graphs end with the process. */
 

@@ -1,17 +1,9 @@
-/* Handles that the driver has given out: a table of addresses, each with what it is. CUDA refuses any other. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-
+/* A table of addresses, each with what it is: handles that the driver has given out, as CUDA refuses any other, and what
+ * a program registers. */
 #include "driver.h"
 
 /* It doubles when it is half full; what was there before and is no more keeps its place, marked by kind 0. */
-static struct entry {
-  const void *address;
-  enum handles kind;
-} *entries;
+static struct entry *entries;
 static size_t count, room;
 
 static struct entry *place_of(struct entry *table, size_t size, const void *address) {
@@ -22,7 +14,12 @@ static struct entry *place_of(struct entry *table, size_t size, const void *addr
   return &table[at];
 }
 
-static bool enter(enum handles kind, const void *address) {
+struct entry *entry_of(const void *address) {
+  struct entry *found = room == 0 ? NULL : place_of(entries, room, address);
+  return found == NULL || found->kind == 0 ? NULL : found;
+}
+
+bool enter(enum handles kind, const void *address, const void *value) {
   if (2 * count >= room) {
     size_t more = room == 0 ? 1 << 10 : 2 * room;
     struct entry *table = calloc(more, sizeof *table);
@@ -40,38 +37,31 @@ static bool enter(enum handles kind, const void *address) {
   }
   struct entry *entry = place_of(entries, room, address);
   count += entry->address == NULL;
-  *entry = (struct entry){address, kind};
+  *entry = (struct entry){address, kind, value};
   return true;
 }
 
 void *make_handle(enum handles kind, size_t size) {
+  LOCKED;
   void *made = calloc(1, size);
-  lock_memory();
-  if (made != NULL && !enter(kind, made)) {
-    free(made);
-    made = NULL;
-  }
-  unlock_memory();
-  return made;
+  RETURN_IF(made == NULL || enter(kind, made, NULL), made);
+  free(made);
+  return NULL;
 }
 
 bool is_handle(enum handles kind, const void *handle) {
   RETURN_IF(is_wrong(handle), false);
-  lock_memory();
-  bool is_there = room > 0 && place_of(entries, room, handle)->kind == kind;
-  unlock_memory();
-  return is_there;
+  LOCKED;
+  struct entry *entry = entry_of(handle);
+  return entry != NULL && entry->kind == kind;
 }
 
 bool end_handle(enum handles kind, void *handle) {
-  lock_memory();
-  bool is_there = is_handle(kind, handle);
-  if (is_there) {
-    place_of(entries, room, handle)->kind = 0;
-    free(handle);
-  }
-  unlock_memory();
-  return is_there;
+  LOCKED;
+  RETURN_IF(!is_handle(kind, handle), false);
+  entry_of(handle)->kind = 0;
+  free(handle);
+  return true;
 }
 
 bool is_mapped(uint64_t address, size_t size) {

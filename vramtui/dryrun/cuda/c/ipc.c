@@ -1,11 +1,6 @@
 /* Memory and events that one process opens in another (cuIpc… of cuda.h): a handle says whose they are. What is
  * opened takes nothing more of the card, as its owner holds it, and what its owner wrote there reads as zeros. */
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "runtime.h"
+#include "driver.h"
 
 /* CUipcMemHandle and CUipcEventHandle: 64 bytes, which travel by value. */
 struct handle {
@@ -28,14 +23,12 @@ static struct opened *first;
 
 API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address) {
   RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
   bool is_own = range != NULL && range->kind == DEVICE && range->pool == NULL; /* of cuMemAlloc */
-  if (is_own) {
-    *handle = (struct handle){range->start, range->size, (int)getpid(), number_of_card(range->device), {0}};
-  }
-  unlock_memory();
-  return is_own ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  RETURN_IF(!is_own, CUDA_ERROR_INVALID_VALUE);
+  *handle = (struct handle){range->start, range->size, (int)getpid(), number_of_card(range->device), {0}};
+  return CUDA_SUCCESS;
 }
 
 /* Where a handle is opened: one that is open already is that once more. Under the lock. */
@@ -55,38 +48,34 @@ static struct opened *opened_at(const struct handle *handle) {
   *at = (struct opened){handle->start, (CUdeviceptr)start, handle->owner, handle->size, 0, first};
   return first = at;
 }
-
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags UNUSED) {
   RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   bool is_own = handle.owner == getpid(); /* which a process may not open */
   RETURN_IF(current_context() == NULL || is_own, CUDA_ERROR_INVALID_CONTEXT);
   RETURN_IF(handle.size == 0 || handle.owner <= 0 || kill(handle.owner, 0) != 0, CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   struct opened *opened = opened_at(&handle);
-  if (opened != NULL) {
-    opened->users++;
-    *address = opened->here;
-  }
-  unlock_memory();
-  return opened == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  RETURN_IF(opened == NULL, CUDA_ERROR_OUT_OF_MEMORY);
+  opened->users++;
+  *address = opened->here;
+  return CUDA_SUCCESS;
 }
 ALSO(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)
-
 API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  lock_memory();
+  LOCKED;
   struct opened **place = &first, *at;
   while (*place != NULL && (*place)->here != address) {
     place = &(*place)->next;
   }
   at = *place;
-  if (at != NULL && --at->users == 0) {
+  RETURN_IF(at == NULL, CUDA_ERROR_INVALID_VALUE);
+  if (--at->users == 0) {
     *place = at->next;
     remove_range(range_of(address));
     munmap((void *)address, at->size);
     free(at);
   }
-  unlock_memory();
-  return at == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* All work is done when it is given, so an event of another process is one that has come. */
@@ -97,7 +86,6 @@ API CUresult cuIpcGetEventHandle(struct handle *handle, struct event *event) {
   return CUDA_SUCCESS;
 }
 API CUresult cuIpcOpenEventHandle(struct event **event, struct handle handle UNUSED) { return cuEventCreate(event, 0); }
-
 API CUresult cudaIpcOpenMemHandle(CUdeviceptr *address, struct handle handle, unsigned flags) {
   RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
   return keep_error(cuIpcOpenMemHandle_v2(address, handle, flags));

@@ -1,74 +1,29 @@
 /* The runtime library's side of kernels: what a program registers when it is loaded (crt/host_runtime.h's documented
  * hooks of nvcc's output), attributes, launches; and the properties of a device. */
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+#include "driver.h"
 
-#include "runtime.h"
-
-/* Host addresses of kernels and variables, with their names: a table that doubles when it is two thirds full. */
-struct entry {
-  const void *host;
-  const char *name;
-  struct function *function;
-};
-
-static struct entry *entries;
-static size_t entry_count, entry_room;
 static struct module *whole; /* every registered kernel is in one module */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct entry *place_of(struct entry *table, size_t room, const void *host) {
-  size_t at = ((uintptr_t)host >> 4) * 0x9e3779b97f4a7c15u % room;
-  while (table[at].host != NULL && table[at].host != host) {
-    at = (at + 1) % room;
+static void *whole_module(void) {
+  if (whole == NULL) {
+    cuModuleLoad(&whole);
   }
-  return &table[at];
-}
-
-static void enter(const void *host, const char *name) {
-  pthread_mutex_lock(&lock);
-  if (3 * entry_count >= 2 * entry_room) {
-    size_t more = entry_room == 0 ? 1 << 14 : 2 * entry_room;
-    struct entry *table = calloc(more, sizeof *table);
-    if (table == NULL) {
-      abort();
-    }
-    for (size_t at = 0; at < entry_room; at++) {
-      if (entries[at].host != NULL) {
-        *place_of(table, more, entries[at].host) = entries[at];
-      }
-    }
-    free(entries);
-    entries = table;
-    entry_room = more;
-  }
-  struct entry *entry = place_of(entries, entry_room, host);
-  entry_count += entry->host == NULL;
-  *entry = (struct entry){.host = host, .name = name};
-  pthread_mutex_unlock(&lock);
+  return whole;
 }
 
 /* The kernel behind a host's address; a handle of our own, as cudaLibraryGetKernel gives it, is the kernel itself. */
 static struct function *function_of(const void *host) {
+  LOCKED;
+  struct entry *entry = entry_of(host);
+  RETURN_IF(entry == NULL || (entry->kind != HOST_NAMES && entry->kind != HOST_KERNELS), (struct function *)host);
+  const void *value = entry->value; /* what is made below may move the table */
+  RETURN_IF(entry->kind == HOST_KERNELS, (struct function *)value);
   struct function *found = NULL;
-  pthread_mutex_lock(&lock);
-  struct entry *entry = entry_room == 0 ? NULL : place_of(entries, entry_room, host);
-  if (entry == NULL || entry->host == NULL) {
-    found = (struct function *)host;
-  } else {
-    if (whole == NULL) {
-      cuModuleLoad(&whole);
-    }
-    if (entry->function == NULL) {
-      cuModuleGetFunction(&entry->function, whole, entry->name);
-    }
-    found = entry->function;
+  if (cuModuleGetFunction(&found, whole_module(), value) == CUDA_SUCCESS) {
+    enter(HOST_KERNELS, host, found);
   }
-  pthread_mutex_unlock(&lock);
   return found;
 }
-
 API void **__cudaRegisterFatBinary(void *image) {
   void **handle = malloc(sizeof *handle);
   TELL(handle, image);
@@ -77,50 +32,38 @@ API void **__cudaRegisterFatBinary(void *image) {
 API void __cudaRegisterFatBinaryEnd(void **handle UNUSED) {}
 API void __cudaUnregisterFatBinary(void **handle UNUSED) {}
 API char __cudaInitModule(void **handle UNUSED) { return 1; }
-API void __cudaRegisterFunction(void **handle UNUSED, const char *host, char *device UNUSED, const char *name,
-                                int limit UNUSED, void *tid UNUSED, void *bid UNUSED, void *block UNUSED,
-                                void *grid UNUSED, int *warp UNUSED) {
-  enter(host, name);
+API void __cudaRegisterFunction(void **handle UNUSED, const void *host, char *device UNUSED, const char *name) {
+  LOCKED;
+  enter(HOST_NAMES, host, name);
 }
-API void __cudaRegisterVar(void **handle UNUSED, char *host, char *device UNUSED, const char *name,
-                           int is_external UNUSED, size_t size UNUSED, int is_constant UNUSED, int is_global UNUSED) {
-  enter(host, name);
-}
-API void __cudaRegisterManagedVar(void **handle UNUSED, void **host, char *device UNUSED, const char *name,
-                                  int is_external UNUSED, size_t size UNUSED, int is_constant UNUSED,
-                                  int is_global UNUSED) {
-  enter(host, name);
-}
+ALSO(__cudaRegisterVar, __cudaRegisterFunction) ALSO(__cudaRegisterManagedVar, __cudaRegisterFunction)
 
 struct size3 {
   unsigned x, y, z;
 };
 
-/* What `<<<…>>>` says, from its place to the launch. */
-static __thread struct {
+struct configuration { /* cudaLaunchConfig_t as far as it is read */
   struct size3 grid, block;
   size_t shared;
   struct stream *stream;
-} pushed[16];
+};
+static __thread struct configuration pushed[16]; /* what `<<<…>>>` says, from its place to the launch */
 static __thread int pushed_count;
 
 API unsigned __cudaPushCallConfiguration(struct size3 grid, struct size3 block, size_t shared, struct stream *stream) {
   RETURN_IF(pushed_count == 16, 1);
-  pushed[pushed_count].grid = grid;
-  pushed[pushed_count].block = block;
-  pushed[pushed_count].shared = shared;
-  pushed[pushed_count++].stream = stream;
+  pushed[pushed_count++] = (struct configuration){grid, block, shared, stream};
   return 0;
 }
 API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block, size_t *shared,
                                         struct stream **stream) {
   RETURN_IF(is_wrong(grid) || is_wrong(block) || is_wrong(shared) || is_wrong(stream), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(pushed_count == 0, CUDA_ERROR_INVALID_VALUE);
-  pushed_count--;
-  *grid = pushed[pushed_count].grid;
-  *block = pushed[pushed_count].block;
-  *shared = pushed[pushed_count].shared;
-  *stream = pushed[pushed_count].stream;
+  struct configuration last = pushed[--pushed_count];
+  *grid = last.grid;
+  *block = last.block;
+  *shared = last.shared;
+  *stream = last.stream;
   return CUDA_SUCCESS;
 }
 ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
@@ -133,14 +76,7 @@ API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSE
 }
 ALSO(__cudaLaunchKernel, cudaLaunchKernel) ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel)
 
-/* cudaLaunchConfig_t as far as it is read. */
-struct launch_config {
-  struct size3 grid, block;
-  size_t shared;
-  struct stream *stream;
-};
-
-API CUresult cudaLaunchKernelExC(const struct launch_config *config) {
+API CUresult cudaLaunchKernelExC(const struct configuration *config) {
   RETURN_IF(is_wrong(config), keep_error(CUDA_ERROR_INVALID_VALUE));
   return cudaLaunchKernel(NULL, config->grid, config->block, NULL, config->shared, config->stream);
 }
@@ -167,30 +103,20 @@ API CUresult cudaFuncGetAttributes(struct function_attributes *answer, const voi
 API CUresult cudaFuncSetAttribute(const void *kernel, int number, int value) {
   return keep_error(cuFuncSetAttribute(function_of(kernel), number, value));
 }
-API CUresult cudaKernelSetAttributeForDevice(struct function *kernel, int number, int value, CUdevice device UNUSED) {
-  return keep_error(cuFuncSetAttribute(kernel, number, value));
-}
-API CUresult cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int threads,
-                                                                    size_t shared, unsigned flags) {
-  return keep_error(
-      cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function_of(kernel), threads, shared, flags));
-}
 API CUresult cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads,
                                                            size_t shared) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, shared, 0);
+  return keep_error(
+      cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function_of(kernel), threads, shared, 0));
 }
+ALSO(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor)
 
 static CUresult symbol_address(CUdeviceptr *address, const void *host) {
-  pthread_mutex_lock(&lock);
-  struct entry *entry = entry_room == 0 ? NULL : place_of(entries, entry_room, host);
-  const char *name = entry == NULL ? NULL : entry->name;
-  if (whole == NULL) {
-    cuModuleLoad(&whole);
-  }
-  pthread_mutex_unlock(&lock);
-  return name == NULL ? CUDA_ERROR_INVALID_VALUE : cuModuleGetGlobal_v2(address, NULL, whole, name);
+  LOCKED;
+  struct entry *entry = entry_of(host);
+  RETURN_IF(entry == NULL || entry->kind != HOST_NAMES, CUDA_ERROR_INVALID_VALUE);
+  const char *name = entry->value;
+  return cuModuleGetGlobal_v2(address, NULL, whole_module(), name);
 }
-
 API CUresult cudaGetSymbolAddress(CUdeviceptr *address, const void *host) {
   return runtime_context() == NULL ? keep_error(without_runtime()) : keep_error(symbol_address(address, host));
 }

@@ -1,11 +1,4 @@
 /* A card's memory, the host's, and what is copied between them. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "driver.h"
 
 #define LONGEST_COPY (4 * MIB)        /* a longer copy to the card is not kept: weights, not ids or masks */
@@ -20,7 +13,7 @@ static size_t kept;
 
 bool charge_to(CUdevice device, size_t *held, size_t bytes, bool is_forced) {
   RETURN_IF(is_child_of_user(), false);
-  lock_memory();
+  LOCKED;
   int waiting = keep_others_waiting();
   uint64_t others = (uint64_t)used_on(number_of_card(device), (int)getpid()), whole = the_card()->memory;
   uint64_t taken = areas[device].used + context_bytes(device) + others;
@@ -32,18 +25,16 @@ bool charge_to(CUdevice device, size_t *held, size_t bytes, bool is_forced) {
     report_refused(device, bytes);
   }
   let_others(waiting);
-  unlock_memory();
   return has_room;
 }
 
 bool charge(CUdevice device, size_t bytes) { return charge_to(device, &areas[device].used, bytes, false); }
 
 void discharge(CUdevice device, size_t bytes) {
+  LOCKED;
   if (!is_child_of_user()) {
-    lock_memory();
     areas[device].used -= bytes;
     report_used(device, -(int64_t)bytes, 0, 0);
-    unlock_memory();
   }
 }
 
@@ -68,22 +59,18 @@ CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *addr
   RETURN_IF(size == 0, CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(size > the_card()->memory && !report_refused(device, size), CUDA_ERROR_OUT_OF_MEMORY);
   size_t charged = (size + CHUNK - 1) / CHUNK * CHUNK;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  lock_memory();
-  if (charge(device, charged)) {
-    uint64_t start = free_address(device, charged);
-    struct range *range = start == 0 ? NULL : add_range(start, size, DEVICE, device);
-    if (range == NULL) {
-      discharge(device, charged);
-    } else {
-      range->charged = charged;
-      range->pool = pool;
-      *address = start;
-      result = CUDA_SUCCESS;
-    }
+  LOCKED;
+  RETURN_IF(!charge(device, charged), CUDA_ERROR_OUT_OF_MEMORY);
+  uint64_t start = free_address(device, charged);
+  struct range *range = start == 0 ? NULL : add_range(start, size, DEVICE, device);
+  if (range == NULL) {
+    discharge(device, charged);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  unlock_memory();
-  return result;
+  range->charged = charged;
+  range->pool = pool;
+  *address = start;
+  return CUDA_SUCCESS;
 }
 
 /* The single values that the host copied, by address: a single value is known only where the host wrote that one alone;
@@ -116,30 +103,25 @@ void forget(struct range *range) {
 }
 
 static CUresult give(uint64_t address, enum kind kind, enum kind other) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  if (range != NULL && range->start == address && (range->kind == kind || range->kind == other)) {
-    forget(range);
-    if (range->kind == MANAGED || range->kind == HOST) {
-      munmap((void *)range->start, range->size);
-    }
-    discharge(range->device, range->charged);
-    remove_range(range);
-    result = CUDA_SUCCESS;
+  bool is_it = range != NULL && range->start == address && (range->kind == kind || range->kind == other);
+  RETURN_IF(!is_it, CUDA_ERROR_INVALID_VALUE);
+  forget(range);
+  if (range->kind == MANAGED || range->kind == HOST) {
+    munmap((void *)range->start, range->size);
   }
-  unlock_memory();
-  return result;
+  discharge(range->device, range->charged);
+  remove_range(range);
+  return CUDA_SUCCESS;
 }
 
 CUresult give_memory(CUdeviceptr address) { return give(address, DEVICE, MANAGED); }
-
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
   RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   struct context *context = current_context();
   return context == NULL ? without_context() : take_memory(context->device, size, NULL, address);
 }
-
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                                 unsigned element UNUSED) {
   size_t size;
@@ -148,34 +130,27 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t widt
   RETURN_IF(__builtin_mul_overflow(*pitch, height, &size), CUDA_ERROR_INVALID_VALUE);
   return cuMemAlloc_v2(address, size);
 }
-
 API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? CUDA_SUCCESS : give_memory(address); }
-
 API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
   RETURN_IF(is_wrong(unused) || is_wrong(total), CUDA_ERROR_INVALID_VALUE);
   struct context *context = current_context();
   RETURN_IF(context == NULL, without_context());
   const struct card *card = the_card();
   CUdevice device = context->device;
-  lock_memory();
+  LOCKED;
   size_t used = areas[device].used + context_bytes(device);
-  unlock_memory();
   used += (size_t)used_on(number_of_card(device), (int)getpid());
   *total = card->memory;
   *unused = used < card->memory ? card->memory - used : 0;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdeviceptr address) {
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  CUresult result = range == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
-  if (range != NULL) {
-    TELL(start, range->start);
-    TELL(size, range->size);
-  }
-  unlock_memory();
-  return result;
+  RETURN_IF(range == NULL, CUDA_ERROR_NOT_FOUND);
+  TELL(start, range->start);
+  TELL(size, range->size);
+  return CUDA_SUCCESS;
 }
 
 /* The host's memory is the host's, and may be written to. */
@@ -186,38 +161,29 @@ static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice 
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void *got = size == 0 ? MAP_FAILED : mmap(NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0);
   RETURN_IF(got == MAP_FAILED, size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY);
-  lock_memory();
-  struct range *range = add_range((uint64_t)got, whole, kind, device);
-  unlock_memory();
-  if (range == NULL) {
+  LOCKED;
+  if (add_range((uint64_t)got, whole, kind, device) == NULL) {
     munmap(got, whole);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = got;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags UNUSED) {
   return take_host(address, size, HOST, 0);
 }
-
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
   struct context *context = current_context();
   RETURN_IF(context == NULL, without_context());
   return take_host((void **)address, size, MANAGED, context->device);
 }
-
 API CUresult cuMemFreeHost(void *address) { return give((uint64_t)address, HOST, HOST); }
 API CUresult cuMemHostUnregister(void *address) { return give((uint64_t)address, REGISTERED, REGISTERED); }
-
 API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
   RETURN_IF(size == 0 || !is_mapped((uint64_t)address, size), CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
-  struct range *range = add_range((uint64_t)address, size, REGISTERED, 0);
-  unlock_memory();
-  return range == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  LOCKED;
+  return add_range((uint64_t)address, size, REGISTERED, 0) == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
-
 ANSWER(cuMemHostGetDevicePointer_v2, (CUdeviceptr *address, void *host, unsigned flags UNUSED), address,
        (CUdeviceptr)host)
 ANSWER(cuMemHostGetFlags, (unsigned *flags, void *host UNUSED), flags, 3)
@@ -226,10 +192,6 @@ static size_t value_at(CUdeviceptr address) { return (address * 0x9e3779b97f4a7c
 static bool is_known_value(CUdeviceptr address, size_t size) {
   size_t at = value_at(address);
   return values[at].address == address && values[at].size == size;
-}
-
-static bool is_on_card(const struct range *range) {
-  return range != NULL && (range->kind == DEVICE || range->kind == OPENED);
 }
 
 /* What is small always is: ids, lengths, the places of DDP's buckets. Where the rest is too much, what was dropped since
@@ -251,30 +213,26 @@ static bool holds_known(const struct range *range, CUdeviceptr address, size_t s
 }
 
 bool knows(CUdeviceptr address, size_t size) {
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  bool known = !is_on_card(range) || holds_known(range, address, size);
-  unlock_memory();
-  return known;
+  return !is_on_card(range) || holds_known(range, address, size);
 }
 
-/* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. */
-CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  RETURN_IF(size == 0, CUDA_SUCCESS);
-  RETURN_IF(!is_reachable(to, size) || !is_reachable(from, size), CUDA_ERROR_INVALID_VALUE);
-  settle(from, size);
-  expect_nothing(to, size);
-  lock_memory();
+/* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. Returns
+ * whether the host reads what it does not know. */
+static bool copy_known(CUdeviceptr to, CUdeviceptr from, size_t size) {
+  LOCKED;
   struct range *target = range_of(to), *source = range_of(from);
-  bool from_card = is_on_card(source), to_card = is_on_card(target), is_read = false;
+  bool from_card = is_on_card(source), to_card = is_on_card(target);
   if (from_card && !to_card) {
     if (holds_known(source, from, size)) {
       memcpy((void *)to, (const void *)from, size);
     } else {
       memset((void *)to, 0, size);
     }
-    is_read = !is_known_value(from, size);
-  } else if (!from_card && !to_card) {
+    return !is_known_value(from, size);
+  }
+  if (!from_card && !to_card) {
     memmove((void *)to, (const void *)from, size);
   } else if ((!from_card || source->kept) && may_keep(target, size)) {
     memmove((void *)to, (const void *)from, size);
@@ -285,8 +243,15 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   } else if (target->kept) {
     drop(to, size);
   }
-  unlock_memory();
-  if (is_read) {
+  return false;
+}
+
+CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
+  RETURN_IF(size == 0, CUDA_SUCCESS);
+  RETURN_IF(!is_reachable(to, size) || !is_reachable(from, size), CUDA_ERROR_INVALID_VALUE);
+  settle(from, size);
+  expect_nothing(to, size);
+  if (copy_known(to, from, size)) {
     report_read((void *)to, size); /* which may run code of the program's */
   }
   return CUDA_SUCCESS;
@@ -297,7 +262,7 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
   RETURN_IF(count == 0, CUDA_SUCCESS);
   RETURN_IF(count >> 56 != 0 || !is_reachable(to, width * count), CUDA_ERROR_INVALID_VALUE);
   expect_nothing(to, width * count);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(to);
   size_t size = width * count;
   bool on_card = is_on_card(range);
@@ -308,7 +273,6 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
   } else if (range->kept) {
     drop(to, size);
   }
-  unlock_memory();
   return CUDA_SUCCESS;
 }
 
@@ -321,73 +285,59 @@ API void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, int6
     void *library = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
     *(void **)&tell = library == NULL ? NULL : dlsym(library, __func__);
   }
-  lock_memory();
-  struct range *range = change < 0 && (device & 0xff) == 1 ? range_of((CUdeviceptr)block) : NULL; /* 1: a card's */
-  if (range != NULL && range->kept) {
-    drop((CUdeviceptr)block, (size_t)-change);
+  {
+    LOCKED;
+    struct range *range = change < 0 && (device & 0xff) == 1 ? range_of((CUdeviceptr)block) : NULL; /* 1: a card's */
+    if (range != NULL && range->kept) {
+      drop((CUdeviceptr)block, (size_t)-change);
+    }
   }
-  unlock_memory();
   if (tell != NULL) {
     tell(block, change, allocated, reserved, device);
   }
 }
 
-/* CU_POINTER_ATTRIBUTE_… */
-CUresult pointer_attribute(void *answer, int number, const struct range *range, CUdeviceptr address) {
+/* CU_POINTER_ATTRIBUTE_…; `range` NULL where the address is nobody's. */
+#define TOLD(type, answered) { *(type *)answer = answered; return CUDA_SUCCESS; }
+static CUresult pointer_attribute(void *answer, int number, const struct range *range, CUdeviceptr address) {
+  struct range none = {.device = -2};
+  const struct range *it = range == NULL ? &none : range;
+  bool is_hosts = it->kind == HOST || it->kind == REGISTERED;
+  RETURN_IF(range == NULL && number >= 2 && number <= 4, CUDA_ERROR_INVALID_VALUE);
   switch (number) {
-    case 1: /* CONTEXT */
-      *(struct context **)answer = range == NULL || range->kind == REGISTERED ? NULL : context_of(range->device);
-      return CUDA_SUCCESS;
-    case 2: /* MEMORY_TYPE: 1 the host's, 2 a device's */
-      RETURN_IF(range == NULL, CUDA_ERROR_INVALID_VALUE);
-      *(unsigned *)answer = range->kind == HOST || range->kind == REGISTERED ? 1 : 2;
-      return CUDA_SUCCESS;
-    case 3: case 4: /* DEVICE_POINTER, HOST_POINTER */
-      *(uint64_t *)answer = number == 4 && is_on_card(range) ? 0 : address;
-      return range == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    case 6: case 7: /* SYNC_MEMOPS, BUFFER_ID */
-      *(uint64_t *)answer = range == NULL || number == 6 ? 0 : range->id;
-      return CUDA_SUCCESS;
-    case 8: case 13: /* IS_MANAGED, MAPPED */
-      *(bool *)answer = range != NULL && (number == 13 || range->kind == MANAGED);
-      return CUDA_SUCCESS;
-    case 9: /* DEVICE_ORDINAL */
-      *(int *)answer = range == NULL ? -2 : range->device;
-      return CUDA_SUCCESS;
-    case 10: case 15: case 21: /* IS_LEGACY_CUDA_IPC_CAPABLE, ACCESS_FLAGS (a field of bits), IS_HW_DECOMPRESS_CAPABLE */
-      *(int *)answer = number == 15 ? 3 : number == 10 && is_on_card(range) && range->kind == DEVICE && !range->pool;
-      return CUDA_SUCCESS;
-    case 11: case 17: case 20: /* RANGE_START_ADDR, MEMPOOL_HANDLE, MEMORY_BLOCK_ID */
-      *(uint64_t *)answer = range == NULL ? 0 : number == 11 ? range->start : number == 17 ? (uint64_t)range->pool : range->id;
-      return CUDA_SUCCESS;
-    case 12: case 18: case 19: /* RANGE_SIZE, MAPPING_SIZE, MAPPING_BASE_ADDR */
-      *(uint64_t *)answer = range == NULL ? 0 : number == 19 ? range->start : range->size;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    case 1: TOLD(struct context *, it->kind == REGISTERED ? NULL : context_of(it->device)) /* CONTEXT */
+    case 2: TOLD(unsigned, is_hosts ? 1 : 2) /* MEMORY_TYPE: 1 the host's, 2 a device's */
+    case 3: case 4: TOLD(uint64_t, number == 4 && is_on_card(range) ? 0 : address) /* DEVICE_POINTER, HOST_POINTER */
+    case 6: TOLD(uint64_t, 0) /* SYNC_MEMOPS */
+    case 7: case 20: TOLD(uint64_t, it->id) /* BUFFER_ID, MEMORY_BLOCK_ID */
+    case 8: case 13: TOLD(bool, range != NULL && (number == 13 || it->kind == MANAGED)) /* IS_MANAGED, MAPPED */
+    case 9: TOLD(int, it->device) /* DEVICE_ORDINAL */
+    case 10: TOLD(int, range != NULL && it->kind == DEVICE && !it->pool) /* IS_LEGACY_CUDA_IPC_CAPABLE */
+    case 11: case 19: TOLD(uint64_t, it->start) /* RANGE_START_ADDR, MAPPING_BASE_ADDR */
+    case 12: case 18: TOLD(uint64_t, it->size) /* RANGE_SIZE, MAPPING_SIZE */
+    case 15: TOLD(int, 3) /* ACCESS_FLAGS, a field of bits */
+    case 17: TOLD(uint64_t, (uint64_t)it->pool) /* MEMPOOL_HANDLE */
+    case 21: TOLD(int, 0) /* IS_HW_DECOMPRESS_CAPABLE */
+    default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
-
 API CUresult cuPointerGetAttribute(void *answer, int number, CUdeviceptr address) {
   RETURN_IF(is_wrong(answer), CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  CUresult result = range == NULL ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(answer, number, range, address);
-  unlock_memory();
-  return result;
+  return range == NULL ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(answer, number, range, address);
 }
 
 /* As cuda.h says, an address that is nobody's is no error here: it has no memory type. */
 API CUresult cuPointerGetAttributes(unsigned count, const int *numbers, void **answers, CUdeviceptr address) {
   RETURN_IF(is_wrong(numbers) || is_wrong(answers) || count > 64, CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
   for (unsigned at = 0; at < count; at++) {
     if (!is_wrong(answers[at]) && pointer_attribute(answers[at], numbers[at], range, address) != CUDA_SUCCESS) {
       *(unsigned *)answers[at] = 0;
     }
   }
-  unlock_memory();
   return CUDA_SUCCESS;
 }
 

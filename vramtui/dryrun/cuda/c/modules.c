@@ -1,16 +1,13 @@
 /* Modules, libraries, kernels: found by their names, never read and never run. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "driver.h"
 
 enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE_CA, MAX_DYNAMIC_SHARED, CARVEOUT, ATTRIBUTES = 16 };
 
 struct function {
-  char *name;
   struct module *module;
   int attributes[ATTRIBUTES];
   struct function *next;
+  char name[];
 };
 
 struct global {
@@ -39,11 +36,7 @@ static int compiled_for(void) {
 }
 
 /* What is loaded is not read, wherever it comes from. */
-API CUresult cuModuleLoad(struct module **module) {
-  RETURN_IF(is_wrong(module), CUDA_ERROR_INVALID_VALUE);
-  *module = make_handle(MODULES, sizeof **module);
-  return *module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
+MADE(cuModuleLoad, (struct module **module), module, MODULES)
 ALSO(cuModuleLoadData, cuModuleLoad) ALSO(cuModuleLoadDataEx, cuModuleLoad) ALSO(cuModuleLoadFatBinary, cuModuleLoad)
 ALSO(cuLibraryLoadData, cuModuleLoad) ALSO(cuLibraryLoadFromFile, cuModuleLoad) ALSO(cudaLibraryLoadData, cuModuleLoad)
 ANSWER(cuModuleGetLoadingMode, (int *mode), mode, 2) /* lazy */
@@ -51,34 +44,24 @@ ANSWER(cuModuleGetLoadingMode, (int *mode), mode, 2) /* lazy */
 API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
   RETURN_IF(is_wrong(function) || is_wrong(name), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
-  CUresult result = CUDA_SUCCESS;
-  lock_memory();
+  LOCKED;
   struct function *found = module->functions;
   while (found != NULL && strcmp(found->name, name) != 0) {
     found = found->next;
   }
+  *function = found == NULL ? make_handle(FUNCTIONS, sizeof *found + strlen(name) + 1) : found;
+  RETURN_IF(*function == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   if (found == NULL) {
-    found = make_handle(FUNCTIONS, sizeof *found);
-    char *copied = strdup(name);
-    if (found == NULL || copied == NULL) {
-      end_handle(FUNCTIONS, found);
-      free(copied);
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-      *found = (struct function){.name = copied, .module = module, .next = module->functions};
-      found->attributes[MAX_THREADS] = 1024;
-      found->attributes[REGISTERS] = 32;
-      found->attributes[PTX] = found->attributes[BINARY] = compiled_for();
-      found->attributes[MAX_DYNAMIC_SHARED] = 48 << 10;
-      found->attributes[CARVEOUT] = -1;
-      module->functions = found;
-    }
+    int capability = compiled_for();
+    **function = (struct function){
+        .module = module, .next = module->functions,
+        .attributes = {[MAX_THREADS] = 1024, [REGISTERS] = 32, [PTX] = capability, [BINARY] = capability,
+                       [MAX_DYNAMIC_SHARED] = 48 << 10, [CARVEOUT] = -1}};
+    strcpy((*function)->name, name);
+    module->functions = *function;
   }
-  unlock_memory();
-  *function = found;
-  return result;
+  return CUDA_SUCCESS;
 }
-
 API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
   RETURN_IF(is_wrong(count), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
@@ -88,11 +71,10 @@ API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
   }
   return CUDA_SUCCESS;
 }
-
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct module *module, const char *name) {
   RETURN_IF(is_wrong(name), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
-  lock_memory();
+  LOCKED;
   struct global *found = module->globals;
   while (found != NULL && strcmp(found->name, name) != 0) {
     found = found->next;
@@ -105,23 +87,22 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
     found->next = module->globals;
     module->globals = found;
   }
-  unlock_memory();
   RETURN_IF(found == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   TELL(address, found->address);
   TELL(size, GLOBAL_SIZE);
   return CUDA_SUCCESS;
 }
 
-ANSWER_OF(is_handle(MODULES, library), CUDA_ERROR_INVALID_HANDLE, cuLibraryGetModule, (struct module **module, struct module *library), module, library)
-ANSWER_OF(is_handle(FUNCTIONS, kernel), CUDA_ERROR_INVALID_HANDLE, cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
-ANSWER_OF(is_handle(FUNCTIONS, kernel), CUDA_ERROR_INVALID_HANDLE, cuKernelGetLibrary, (struct module **library, struct function *kernel), library, kernel->module)
-ANSWER_OF(is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE, cuFuncGetModule, (struct module **module, struct function *function), module, function->module)
-ANSWER_OF(is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE, cuFuncGetName, (const char **name, struct function *function), name, function->name)
-
+#define OF(kind, handle, name, parameters, where, answer) \
+  ANSWER_OF(is_handle(kind, handle), CUDA_ERROR_INVALID_HANDLE, name, parameters, where, answer)
+OF(MODULES, library, cuLibraryGetModule, (struct module **module, struct module *library), module, library)
+OF(FUNCTIONS, kernel, cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
+OF(FUNCTIONS, kernel, cuKernelGetLibrary, (struct module **module, struct function *kernel), module, kernel->module)
+OF(FUNCTIONS, function, cuFuncGetName, (const char **name, struct function *function), name, function->name)
+ALSO(cuFuncGetModule, cuKernelGetLibrary)
 API CUresult cuFuncGetAttribute(int *value, int number, struct function *function) {
   RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
-  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(is_wrong(value) || number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
   *value = function->attributes[number];
   return CUDA_SUCCESS;
 }
@@ -154,18 +135,16 @@ struct launch {
 API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *function UNUSED, void **parameters UNUSED,
                               void **extra UNUSED) {
   RETURN_IF(is_wrong(launch), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(!is_stream(launch->stream), CUDA_ERROR_INVALID_HANDLE);
-  add_launch(launch->stream);
-  return CUDA_SUCCESS;
+  return cuLaunchKernel(NULL, 0, 0, 0, 0, 0, 0, 0, launch->stream);
 }
 
 /* How many blocks one multiprocessor holds, by threads, shared memory and registers. */
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int threads,
                                                                   size_t dynamic, unsigned flags UNUSED) {
   RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
-  RETURN_IF(is_wrong(blocks) || dynamic > 1 << 30 || threads > 1 << 20, CUDA_ERROR_INVALID_VALUE);
+  bool is_usual = threads > 0 && threads <= 1 << 20 && dynamic <= 1 << 30;
+  RETURN_IF(is_wrong(blocks) || !is_usual, CUDA_ERROR_INVALID_VALUE);
   const struct card *card = the_card();
-  RETURN_IF(threads <= 0, CUDA_ERROR_INVALID_VALUE);
   int warps = (threads + 31) / 32;
   int most = card->threads / (32 * warps);
   int reserved = card->major >= 8 ? 1024 : 0;
@@ -217,6 +196,4 @@ API CUresult cuLinkComplete(struct module *state, const void **image, size_t *si
   *size = sizeof *state;
   return CUDA_SUCCESS;
 }
-API CUresult cuLinkDestroy(struct module *state) {
-  return end_handle(MODULES, state) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
+ENDED(cuLinkDestroy, struct module, MODULES, CUDA_ERROR_INVALID_HANDLE)

@@ -2,18 +2,7 @@
  * flags, pickled objects, counts) does arrive, through files beside the reports: each rank appends what it sends to a
  * log of its own, and who reads a buffer that was received waits for the record. Anything that kernels computed is sent
  * as "not known", and reads as zeros like all that they compute. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "runtime.h"
+#include "driver.h"
 
 enum { NCCL_SUCCESS, NCCL_CUDA_ERROR, NCCL_SYSTEM_ERROR, NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE };
 enum { SUM, PRODUCT, MAX, MIN, AVERAGE };
@@ -237,7 +226,6 @@ static int begin(struct comm **made, const char *name, int rank, int count) {
   *made = comm;
   return NCCL_SUCCESS;
 }
-
 API int ncclGetUniqueId(struct id *id) {
   RETURN_IF(is_wrong(id), NCCL_INVALID_ARGUMENT);
   int random = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -289,7 +277,6 @@ API int ncclCommSplit(struct comm *comm, int color, int key, struct comm **made,
   snprintf(name, sizeof name, "%016llx", (unsigned long long)mixed);
   return begin(made, name, rank, count);
 }
-
 API int ncclGetVersion(int *version) {
   RETURN_IF(is_wrong(version), NCCL_INVALID_ARGUMENT);
   int (*own)(int *) = (int (*)(int *))dlsym(RTLD_NEXT, "ncclGetVersion");
@@ -300,17 +287,13 @@ API const char *ncclGetErrorString(int code) {
   return code == NCCL_SUCCESS ? "no error" : code == NCCL_INVALID_USAGE ? "not modelled on an emulated card" : "failed";
 }
 API const char *ncclGetLastError(struct comm *comm UNUSED) { return ""; }
-API int ncclCommGetAsyncError(struct comm *comm UNUSED, int *error) {
-  RETURN_IF(!is_handle(COMMS, comm) || is_wrong(error), NCCL_INVALID_ARGUMENT);
-  return *error = NCCL_SUCCESS;
-}
-ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommCount, (const struct comm *comm, int *count), count, comm->count)
-ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommUserRank, (const struct comm *comm, int *rank), rank, comm->rank)
-ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommCuDevice, (const struct comm *comm, int *device), device, comm->device)
-API int ncclCommMemStats(struct comm *comm UNUSED, int what UNUSED, uint64_t *value) {
-  RETURN_IF(!is_handle(COMMS, comm) || is_wrong(value), NCCL_INVALID_ARGUMENT);
-  return (int)(*value = 0);
-}
+#define OF_COMM(name, parameters, where, answer) \
+  ANSWER_OF(is_handle(COMMS, comm) && !is_wrong(where), NCCL_INVALID_ARGUMENT, name, parameters, where, answer)
+OF_COMM(ncclCommGetAsyncError, (const struct comm *comm, int *error), error, NCCL_SUCCESS)
+OF_COMM(ncclCommCount, (const struct comm *comm, int *count), count, comm->count)
+OF_COMM(ncclCommUserRank, (const struct comm *comm, int *rank), rank, comm->rank)
+OF_COMM(ncclCommCuDevice, (const struct comm *comm, int *device), device, comm->device)
+OF_COMM(ncclCommMemStats, (const struct comm *comm, int what UNUSED, uint64_t *value), value, 0)
 API int ncclMemAlloc(CUdeviceptr *address, size_t size) { return cuMemAlloc_v2(address, size) != CUDA_SUCCESS; }
 API int ncclMemFree(CUdeviceptr address) { return cuMemFree_v2(address) != CUDA_SUCCESS; }
 
@@ -320,7 +303,6 @@ static bool is_refused(const struct comm *comm, CUdeviceptr from, CUdeviceptr to
   size_t size = count * SIZES[type];
   return size > 0 && (!is_reachable(from, size) || !is_reachable(to, size * (size_t)ranks));
 }
-
 API int ncclBroadcast(CUdeviceptr from, CUdeviceptr to, size_t count, int type, int root, struct comm *comm,
                       struct stream *stream) {
   RETURN_IF(is_refused(comm, to, to, count, type, 1) || root < 0 || root >= comm->count, NCCL_INVALID_ARGUMENT);
@@ -397,18 +379,10 @@ API int ncclReduceScatter(CUdeviceptr from UNUSED, CUdeviceptr to UNUSED, size_t
 NOTHING(ncclGroupStart) NOTHING(ncclGroupEnd) NOTHING(ncclCommFinalize) NOTHING(ncclCommDestroy) NOTHING(ncclCommAbort)
 NOTHING(ncclCommSuspend) NOTHING(ncclCommResume) NOTHING(ncclCommDeregister) NOTHING(ncclRedOpDestroy)
 NOTHING(ncclCommWindowDeregister)
-API int ncclCommRegister(struct comm *comm UNUSED, void *buffer, size_t size UNUSED, void **handle) {
-  RETURN_IF(is_wrong(handle), NCCL_INVALID_ARGUMENT);
-  *handle = buffer;
-  return NCCL_SUCCESS;
-}
+ANSWER_OF(!is_wrong(handle), NCCL_INVALID_ARGUMENT, ncclCommRegister,
+          (struct comm *comm UNUSED, void *buffer, size_t size UNUSED, void **handle), handle, buffer)
 ALSO(ncclCommWindowRegister, ncclCommRegister)
-API int ncclRedOpCreatePreMulSum(int *operation, void *factor UNUSED, int type UNUSED, int where UNUSED,
-                                 struct comm *comm UNUSED) {
-  RETURN_IF(is_wrong(operation), NCCL_INVALID_ARGUMENT);
-  *operation = AVERAGE + 1;
-  return NCCL_SUCCESS;
-}
+ANSWER_OF(!is_wrong(operation), NCCL_INVALID_ARGUMENT, ncclRedOpCreatePreMulSum, (int *operation), operation, AVERAGE + 1)
 
 #define NO(name) REFUSED(name, NCCL_INVALID_USAGE)
 NO(ncclCommShrink) NO(ncclGroupSimulateEnd) NO(ncclDevCommCreate) NO(ncclDevCommDestroy)

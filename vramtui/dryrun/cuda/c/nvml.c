@@ -1,10 +1,4 @@
 /* NVML for the card that is not there: what programs ask of it before they use CUDA. Built as a library of its own. */
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "driver.h"
 
 enum { NVML_SUCCESS, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, NVML_INSUFFICIENT_SIZE = 7 };
@@ -12,37 +6,29 @@ enum { NVML_SUCCESS, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT
 typedef struct handle *nvml_device; /* the device's number and one more */
 
 static CUdevice number_of(nvml_device device) { return (CUdevice)((intptr_t)device - 1); }
-
 NOTHING(nvmlInit) /* by which torch.cuda.device_count asks */
 NOTHING(nvmlInit_v2) NOTHING(nvmlInitWithFlags) NOTHING(nvmlShutdown)
 API const char *nvmlErrorString(int code) { return code == NVML_SUCCESS ? "Success" : "Not available on this card"; }
-API int nvmlSystemGetDriverVersion(char *text, unsigned length) {
-  snprintf(text, length, "580.00");
-  return NVML_SUCCESS;
-}
-API int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
-  snprintf(text, length, "13.580.00");
-  return NVML_SUCCESS;
-}
+/* A text of a device or of all. */
+#define TEXT(name, parameters, ...)        \
+  API int name parameters {                \
+    RETURN_IF(is_wrong(text), NVML_INVALID_ARGUMENT); \
+    snprintf(text, length, __VA_ARGS__);   \
+    return NVML_SUCCESS;                   \
+  }
+TEXT(nvmlSystemGetDriverVersion, (char *text, unsigned length), "580.00")
+TEXT(nvmlSystemGetNVMLVersion, (char *text, unsigned length), "13.580.00")
+TEXT(nvmlDeviceGetName, (nvml_device device UNUSED, char *text, unsigned length), "%s", the_card()->name)
+/* The same bytes as cuDeviceGetUuid's. */
+TEXT(nvmlDeviceGetUUID, (nvml_device device, char *text, unsigned length), "GPU-7672616d-7475-692d-6361-72642d0000%02x",
+     (unsigned)number_of(device))
 ANSWER(nvmlSystemGetCudaDriverVersion_v2, (int *version), version, 13000)
 ALSO(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2)
 ANSWER(nvmlDeviceGetCount_v2, (unsigned *count), count, (unsigned)the_card()->devices)
-API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
-  RETURN_IF((int)index >= the_card()->devices, NVML_INVALID_ARGUMENT);
-  *device = (nvml_device)(intptr_t)(index + 1);
-  return NVML_SUCCESS;
-}
+ANSWER_OF(index < (unsigned)the_card()->devices, NVML_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2,
+          (unsigned index, nvml_device *device), device, (nvml_device)((intptr_t)index + 1))
 ANSWER(nvmlDeviceGetIndex, (nvml_device device, unsigned *index), index, (unsigned)number_of(device))
 ANSWER(nvmlDeviceGetMinorNumber, (nvml_device device, unsigned *number), number, (unsigned)number_of(device))
-API int nvmlDeviceGetName(nvml_device device UNUSED, char *text, unsigned length) {
-  snprintf(text, length, "%s", the_card()->name);
-  return NVML_SUCCESS;
-}
-/* The same bytes as cuDeviceGetUuid's. */
-API int nvmlDeviceGetUUID(nvml_device device, char *text, unsigned length) {
-  snprintf(text, length, "GPU-7672616d-7475-692d-6361-72642d0000%02x", (unsigned)number_of(device));
-  return NVML_SUCCESS;
-}
 API int nvmlDeviceGetHandleByUUID(const char *text, nvml_device *device) {
   for (int at = 0; at < the_card()->devices; at++) {
     char own[64];
@@ -58,11 +44,8 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device *device) 
   *device = (nvml_device)(intptr_t)bus;
   return NVML_SUCCESS;
 }
-API int nvmlDeviceGetCudaComputeCapability(nvml_device device UNUSED, int *major, int *minor) {
-  *major = the_card()->major;
-  *minor = the_card()->minor;
-  return NVML_SUCCESS;
-}
+ANSWER_TWO(true, 0, nvmlDeviceGetCudaComputeCapability, (nvml_device device UNUSED, int *major, int *minor), major,
+           the_card()->major, minor, the_card()->minor)
 
 struct memory {
   unsigned long long total, unused, used;
@@ -81,10 +64,7 @@ API int nvmlDeviceGetMemoryInfo(nvml_device device, struct memory *memory) {
 API int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct memory_v2 *memory) {
   struct memory plain;
   nvmlDeviceGetMemoryInfo(device, &plain);
-  memory->total = plain.total;
-  memory->reserved = 0;
-  memory->unused = plain.unused;
-  memory->used = plain.used;
+  *memory = (struct memory_v2){memory->version, plain.total, 0, plain.unused, plain.used};
   return NVML_SUCCESS;
 }
 
@@ -99,24 +79,15 @@ struct process {
 API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct process *processes) {
   unsigned room = *count < MOST_USERS ? *count : MOST_USERS;
   struct user *users = calloc(room + 1, sizeof *users);
-  unsigned found = users == NULL ? 0 : (unsigned)users_of(number_of(device), users, (int)room);
-  *count = found;
-  if (found > room) {
-    free(users);
-    return NVML_INSUFFICIENT_SIZE;
-  }
-  for (unsigned at = 0; at < found; at++) {
-    processes[at] = (struct process){.pid = (unsigned)users[at].pid, .used = (unsigned long long)users[at].used};
-    processes[at].instance = processes[at].compute_instance = 0xffffffff;
+  int64_t sum = 0;
+  *count = users == NULL ? 0 : (unsigned)users_of(number_of(device), users, (int)room, 0, &sum);
+  for (unsigned at = 0; at < *count && *count <= room; at++) {
+    processes[at] = (struct process){(unsigned)users[at].pid, (unsigned long long)users[at].used, -1u, -1u};
   }
   free(users);
-  return NVML_SUCCESS;
+  return *count > room ? NVML_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
-API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device UNUSED, unsigned *count,
-                                                 struct process *processes UNUSED) {
-  *count = 0;
-  return NVML_SUCCESS;
-}
+ANSWER(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvml_device device UNUSED, unsigned *count), count, 0)
 
 struct process_v1 {
   unsigned pid;
@@ -144,29 +115,18 @@ struct fabric {
 };
 
 API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, struct fabric *fabric) {
-  memset(fabric->cluster, 0, sizeof fabric->cluster);
-  fabric->status = NVML_SUCCESS;
-  fabric->clique = 0;
-  fabric->state = 0;
+  *fabric = (struct fabric){.version = fabric->version};
   return NVML_SUCCESS;
 }
-
 ANSWER(nvmlDeviceGetP2PStatus, (nvml_device one UNUSED, nvml_device other UNUSED, int how, int *status), status,
        how == 2 && !has_links() ? 5 : 0) /* 2 is over NVLink */
 /* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
 #define NOT_SUPPORTED(name) \
   API int name(void) { return NVML_NOT_SUPPORTED; }
-NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
-NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
-NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
-NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
-NOT_SUPPORTED(nvmlDeviceGetFieldValues)
-NOT_SUPPORTED(nvmlDeviceGetUtilizationRates)
-NOT_SUPPORTED(nvmlDeviceGetTemperature)
-NOT_SUPPORTED(nvmlDeviceGetPowerUsage)
-NOT_SUPPORTED(nvmlDeviceGetMigMode)
-NOT_SUPPORTED(nvmlDeviceGetPciInfo_v3)
-NOT_SUPPORTED(nvmlSystemGetConfComputeState)
-NOT_SUPPORTED(nvmlSystemGetConfComputeSettings)
-NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType) NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkState) NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
+NOT_SUPPORTED(nvmlDeviceGetFieldValues) NOT_SUPPORTED(nvmlDeviceGetUtilizationRates)
+NOT_SUPPORTED(nvmlDeviceGetTemperature) NOT_SUPPORTED(nvmlDeviceGetPowerUsage) NOT_SUPPORTED(nvmlDeviceGetMigMode)
+NOT_SUPPORTED(nvmlDeviceGetPciInfo_v3) NOT_SUPPORTED(nvmlSystemGetConfComputeState)
+NOT_SUPPORTED(nvmlSystemGetConfComputeSettings) NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
 NOT_SUPPORTED(nvmlDeviceGetPlatformInfo)

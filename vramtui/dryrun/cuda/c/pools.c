@@ -1,7 +1,4 @@
 /* Stream-ordered memory pools: what is freed goes back at once, so a pool holds what is in use. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "driver.h"
 
 struct pool {
@@ -13,30 +10,20 @@ struct pool {
 static struct pool defaults[MOST_DEVICES];
 static struct pool *chosen[MOST_DEVICES];
 
-static struct pool *pool_of(CUdevice device) {
+static struct pool *default_of(CUdevice device) {
   defaults[device].device = device;
-  return chosen[device] == NULL ? &defaults[device] : chosen[device];
+  return &defaults[device];
 }
+static struct pool *pool_of(CUdevice device) { return chosen[device] == NULL ? default_of(device) : chosen[device]; }
 
 static bool is_pool(const struct pool *pool) {
   return (pool >= defaults && pool < defaults + MOST_DEVICES) || is_handle(POOLS, pool);
 }
 
-API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
-  RETURN_IF(is_wrong(pool), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
-  defaults[device].device = device;
-  *pool = &defaults[device];
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
-  RETURN_IF(is_wrong(pool), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
-  *pool = pool_of(device);
-  return CUDA_SUCCESS;
-}
-
+#define OF_DEVICE(name, parameters, where, answer) \
+  ANSWER_OF(context_of(device) != NULL, CUDA_ERROR_INVALID_DEVICE, name, parameters, where, answer)
+OF_DEVICE(cuDeviceGetDefaultMemPool, (struct pool **pool, CUdevice device), pool, default_of(device))
+OF_DEVICE(cuDeviceGetMemPool, (struct pool **pool, CUdevice device), pool, pool_of(device))
 API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
   RETURN_IF(!is_pool(pool), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
@@ -48,13 +35,11 @@ API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
   RETURN_IF(is_wrong(pool) || is_wrong(properties), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(context_of(properties[3]) == NULL, CUDA_ERROR_INVALID_DEVICE);
-  struct pool *made = make_handle(POOLS, sizeof *made);
-  RETURN_IF(made == NULL, CUDA_ERROR_OUT_OF_MEMORY);
-  made->device = properties[3];
-  *pool = made;
+  *pool = make_handle(POOLS, sizeof **pool);
+  RETURN_IF(*pool == NULL, CUDA_ERROR_OUT_OF_MEMORY);
+  (*pool)->device = properties[3];
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemPoolDestroy(struct pool *pool) {
   RETURN_IF(!is_pool(pool), CUDA_ERROR_INVALID_VALUE);
   for (int device = 0; device < MOST_DEVICES; device++) {
@@ -62,7 +47,6 @@ API CUresult cuMemPoolDestroy(struct pool *pool) {
   }
   return CUDA_SUCCESS; /* what is still in use keeps it */
 }
-
 ANSWER(cuMemPoolGetAccess, (int *flags, struct pool *pool UNUSED, void *location UNUSED), flags, 3)
 /* CU_MEMPOOL_ATTR_…: 1 to 3 how freed memory is reused, 4 release threshold, 5 to 8 reserved and used, now and most. */
 API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
@@ -77,7 +61,6 @@ API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
   }
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemPoolSetAttribute(struct pool *pool, int number, const void *value) {
   RETURN_IF(!is_pool(pool) || is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   if (number >= 1 && number <= 3) {
@@ -91,31 +74,27 @@ API CUresult cuMemPoolSetAttribute(struct pool *pool, int number, const void *va
   }
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, struct pool *pool, struct stream *stream) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   RETURN_IF(!is_pool(pool) || is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   add_graph_node(stream, 10);
+  LOCKED;
   CUresult result = take_memory(pool->device, size, pool, address);
   if (result == CUDA_SUCCESS) {
-    lock_memory();
     pool->used += range_of(*address)->charged;
     pool->most = pool->used > pool->most ? pool->used : pool->most;
-    unlock_memory();
   }
   return result;
 }
-
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, struct stream *stream) {
   struct context *context = current_context();
   RETURN_IF(context == NULL, without_context());
   return cuMemAllocFromPoolAsync(address, size, pool_of(context->device), stream);
 }
-
 API CUresult cuMemFreeAsync(CUdeviceptr address, struct stream *stream) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_graph_node(stream, 11);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
   struct pool *pool = range == NULL ? NULL : range->pool;
   size_t size = range == NULL ? 0 : range->charged;
@@ -123,6 +102,5 @@ API CUresult cuMemFreeAsync(CUdeviceptr address, struct stream *stream) {
   if (result == CUDA_SUCCESS && is_pool(pool)) {
     pool->used -= size;
   }
-  unlock_memory();
   return result;
 }

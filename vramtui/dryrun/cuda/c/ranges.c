@@ -1,10 +1,4 @@
 /* Which addresses are whose: all that was handed out, by address. */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
 #include "driver.h"
 
 static pthread_mutex_t lock;
@@ -20,12 +14,11 @@ static void make_lock(void) {
   pthread_mutex_init(&lock, &attributes);
 }
 
-void lock_memory(void) {
+int lock_memory(void) {
   pthread_once(&lock_once, make_lock);
-  pthread_mutex_lock(&lock);
+  return pthread_mutex_lock(&lock);
 }
-
-void unlock_memory(void) { pthread_mutex_unlock(&lock); }
+void unlock_memory(const int *locked UNUSED) { pthread_mutex_unlock(&lock); }
 
 /* A child is forked while no other thread is within, and begins with locks of its own. */
 static void before_fork(void) {
@@ -35,7 +28,7 @@ static void before_fork(void) {
 }
 static void after_fork(void) {
   unlock_report();
-  unlock_memory();
+  unlock_memory(NULL);
   unlock_nccl();
 }
 static void begin_anew(void) {
@@ -70,22 +63,22 @@ struct range *range_of(uint64_t address) {
   return NULL;
 }
 
+bool is_on_card(const struct range *range) {
+  return range != NULL && (range->kind == DEVICE || range->kind == OPENED);
+}
+
 /* Memory of cards, range after range, or of the host. */
 bool is_reachable(uint64_t address, size_t size) {
   RETURN_IF(is_wrong((void *)address) || size >> 56 != 0, false);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  bool is_on_card = range != NULL && (range->kind == DEVICE || range->kind == OPENED);
-  for (uint64_t end = address + size; is_on_card && address < end; range = range_of(address)) {
-    if (range == NULL || (range->kind != DEVICE && range->kind != OPENED)) {
-      unlock_memory();
-      return false;
-    }
+  RETURN_IF(!is_on_card(range), is_mapped(address, size));
+  for (uint64_t end = address + size; address < end; range = range_of(address)) {
+    RETURN_IF(!is_on_card(range), false);
     uint64_t whole = range->charged > range->size ? range->charged : range->size;
     address = range->start + whole;
   }
-  unlock_memory();
-  return is_on_card || is_mapped(address, size);
+  return true;
 }
 
 struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device) {

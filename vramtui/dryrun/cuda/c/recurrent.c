@@ -1,8 +1,6 @@
 /* cuDNN's recurrent layers (cudnn_adv.h of 9): where each matrix lies in the weights, and how much is kept for the
  * backward pass and worked in, by the rules of vramtui/estimators/torch_facts/recurrent.py, which says where they come
  * from. */
-#include <stdlib.h>
-
 #include "driver.h"
 
 void *own_cudnn(const char *name); /* cudnn.c */
@@ -24,7 +22,6 @@ OBJECT(cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor, sizeof(struc
 static __thread float last_dropout;
 ANSWER(cudnnSetDropoutDescriptor, (void *what UNUSED, void *handle UNUSED, float dropout), &last_dropout, dropout)
 ANSWER(cudnnRestoreDropoutDescriptor, (void *what UNUSED, void *handle UNUSED, float dropout), &last_dropout, dropout)
-
 API int cudnnSetRNNDescriptor_v8(struct layers *layers, int algorithm UNUSED, int cell, int biases, int direction,
                                  int input UNUSED, int type, int precision UNUSED, int mode UNUSED, int inputs,
                                  int hidden, int output, int count, void *dropout UNUSED,
@@ -65,7 +62,6 @@ static size_t matrices_before(const struct layers *layers, int pseudo) {
 static size_t biases_of(const struct layers *layers) {
   return layers->has_biases ? (size_t)2 * gates_of(layers) * layers->hidden : 0;
 }
-
 API int cudnnGetRNNWeightSpaceSize(void *handle UNUSED, const struct layers *layers, size_t *size) {
   RETURN_IF(!is_handle(OBJECTS, layers) || is_wrong(size), 2000);
   int all = layers->count * layers->directions;
@@ -126,7 +122,6 @@ static double worked_in(const struct layers *layers, double rows, double batch) 
          batch * layers->hidden * (once + of_layer * layers->count) +
          (drops ? rows * layers->output * layers->directions : 0);
 }
-
 API int cudnnGetRNNTempSpaceSizes(void *handle UNUSED, const struct layers *layers, int is_training,
                                   const struct data *data, size_t *workspace, size_t *reserve) {
   RETURN_IF(!is_handle(OBJECTS, layers) || !is_handle(OBJECTS, data), 2000);

@@ -1,19 +1,5 @@
 /* What a process did that whoever started it should know: a file of its own in the folder VRAMTUI_DRIVER_REPORT, which
  * outlives any end. The file is a struct of numbers, then lines of text: `unmodelled NAME by CALLER`. */
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "driver.h"
 
 #define SIZE 65536
@@ -175,8 +161,7 @@ bool report_refused(CUdevice device, size_t bytes) {
   return false;
 }
 
-/* Living processes of this run with memory on a card, as many as there is room for; how many there are, and their sum. */
-static int look_at_users(int number, struct user *users, int room, int without, int64_t *sum) {
+int users_of(int number, struct user *users, int room, int without, int64_t *sum) {
   const char *folder = getenv("VRAMTUI_DRIVER_REPORT");
   DIR *files = folder == NULL ? NULL : opendir(folder);
   int count = 0;
@@ -196,11 +181,10 @@ static int look_at_users(int number, struct user *users, int room, int without, 
     }
     close(file);
     if (used > 0 && is_alive(&other)) {
-      if (count < room) {
-        users[count] = (struct user){.pid = pid, .used = used};
-      }
-      count++;
       *sum += used;
+      if (count++ < room) {
+        users[count - 1] = (struct user){.pid = pid, .used = used};
+      }
     }
   }
   if (files != NULL) {
@@ -209,13 +193,8 @@ static int look_at_users(int number, struct user *users, int room, int without, 
   return count;
 }
 
-int users_of(int number, struct user *users, int room) {
-  int64_t sum = 0;
-  return look_at_users(number, users, room, 0, &sum);
-}
-
 int64_t used_on(int number, int without) {
   int64_t sum = 0;
-  look_at_users(number, NULL, 0, without, &sum);
+  users_of(number, NULL, 0, without, &sum);
   return sum;
 }

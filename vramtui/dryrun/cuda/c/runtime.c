@@ -1,12 +1,6 @@
 /* The runtime library's documented functions (cuda_runtime_api.h), as PyTorch calls them, on this driver. They stand in
  * front of NVIDIA's own library, which asks a driver to prove that it is NVIDIA's. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "runtime.h"
+#include "driver.h"
 
 static __thread CUresult last_error;
 static __thread CUdevice device_now;
@@ -23,13 +17,12 @@ struct context *runtime_context(void) {
   static bool retained[MOST_DEVICES];
   struct context *context = current_context();
   if (context == NULL && cuInit(0) == CUDA_SUCCESS) {
-    lock_memory();
+    LOCKED;
     if (retained[device_now]) {
       context = context_of(device_now);
     } else {
       retained[device_now] = cuDevicePrimaryCtxRetain(&context, device_now) == CUDA_SUCCESS;
     }
-    unlock_memory();
     if (context != NULL) {
       cuCtxSetCurrent(context);
     }
@@ -60,12 +53,10 @@ API CUresult cudaGetLastError(void) {
 }
 API CUresult cudaPeekAtLastError(void) { return last_error; }
 API const char *cudaGetErrorName(CUresult code) {
-  const char *text;
-  switch (code) {
-    case CUDA_SUCCESS: return "cudaSuccess";
-    case CUDA_ERROR_OUT_OF_MEMORY: return "cudaErrorMemoryAllocation";
-    default: cuGetErrorName(code, &text); return text;
-  }
+  const char *text = "cudaErrorMemoryAllocation";
+  RETURN_IF(code == CUDA_ERROR_OUT_OF_MEMORY, text);
+  cuGetErrorName(code, &text);
+  return code == CUDA_SUCCESS ? "cudaSuccess" : text;
 }
 API const char *cudaGetErrorString(CUresult code) {
   const char *text;
@@ -95,7 +86,6 @@ API CUresult cudaDeviceEnablePeerAccess(CUdevice peer, unsigned flags) {
   WITH_CONTEXT(cuCtxEnablePeerAccess(context_of(peer), flags));
 }
 API CUresult cudaDeviceDisablePeerAccess(CUdevice peer) { WITH_CONTEXT(cuCtxDisablePeerAccess(context_of(peer))); }
-
 API CUresult cudaMalloc(CUdeviceptr *address, size_t size) {
   RETURN_IF(is_wrong(address), keep_error(CUDA_ERROR_INVALID_VALUE));
   if (size == 0) {
@@ -106,16 +96,6 @@ API CUresult cudaMalloc(CUdeviceptr *address, size_t size) {
 }
 API CUresult cudaMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, int kind UNUSED, struct stream *stream) {
   WITH_CONTEXT(cuMemcpyAsync(to, from, size, stream));
-}
-API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
-                               size_t height, int kind UNUSED, struct stream *stream) {
-  RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
-  bool is_dense = height <= 1 || (to_pitch >= width && from_pitch >= width && (to_pitch | from_pitch) >> 47 == 0);
-  CUresult result = is_dense ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  for (size_t row = 0; row < height && width > 0 && result == CUDA_SUCCESS; row++) {
-    result = cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
-  }
-  return keep_error(result);
 }
 
 /* cudaPointerAttributes; types: 0 nobody's, 1 the host's, 2 a device's, 3 managed. */
@@ -129,7 +109,7 @@ API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdevic
   RETURN_IF(is_wrong(answer), keep_error(CUDA_ERROR_INVALID_VALUE));
   static const int TYPES[] = {[DEVICE] = 2, [HOST] = 1, [MANAGED] = 3, [REGISTERED] = 1, [RESERVED] = 0, [OPENED] = 2};
   *answer = (struct pointer_attributes){.device = -2};
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
   if (range != NULL) {
     answer->type = TYPES[range->kind];
@@ -137,21 +117,12 @@ API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdevic
     answer->device_pointer = address;
     answer->host_pointer = answer->type == 2 ? NULL : (void *)address;
   }
-  unlock_memory();
   return CUDA_SUCCESS;
-}
-
-API CUresult cudaStreamCreateWithFlags(struct stream **stream, unsigned flags) {
-  WITH_CONTEXT(cuStreamCreateWithPriority(stream, flags, 0));
 }
 API CUresult cudaStreamCreate(struct stream **stream) { WITH_CONTEXT(cuStreamCreateWithPriority(stream, 0, 0)); }
 API CUresult cudaStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
                                       struct node *const **after, const void **edges, size_t *count) {
   return cuStreamGetCaptureInfo_v3(stream, status, id, graph, after, edges, count);
-}
-API CUresult cudaGetDriverEntryPointByVersion(const char *name, const void **function, unsigned version,
-                                              unsigned long long flags, int *status) {
-  return cuGetProcAddress_v2(name, function, (int)version, flags, status);
 }
 API CUresult cudaGetDriverEntryPoint(const char *name, const void **function, unsigned long long flags, int *status) {
   return cuGetProcAddress_v2(name, function, 12000, flags, status);

@@ -1,8 +1,6 @@
 /* cuFFT, cuSOLVER and cuSPARSE (cufftXt.h, cusolverDn.h, cusparse.h of CUDA 12 and 13) as PyTorch calls them: handles
  * and descriptors are empty, work is done when it is given. What a call would work in beside PyTorch's own tensors is
  * not known: it is said to be nothing, and the result names the function. */
-#include <stdlib.h>
-
 #include "driver.h"
 
 typedef uintptr_t word;
@@ -14,13 +12,14 @@ typedef uintptr_t word;
 #define ALL a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19
 
 /* No bytes, as a number of the type, where the argument `at` points to. */
-#define NO_BYTES(name, type, at)                           \
-  API int name(WORDS) {                                    \
-    const word all[] = {ALL};                              \
-    RETURN_IF(is_wrong((void *)all[at]), 3);                  \
-    report_unmodelled(#name, __builtin_return_address(0)); \
-    *(type *)all[at] = 0;                                  \
-    return 0;                                              \
+#define NO_BYTES(name, type, at) ZERO(name, type, at, 3, report_unmodelled(#name, __builtin_return_address(0)))
+#define ZERO(name, type, at, error, report)      \
+  API int name(WORDS) {                          \
+    const word all[] = {ALL};                    \
+    RETURN_IF(is_wrong((void *)all[at]), error); \
+    report;                                      \
+    *(type *)all[at] = 0;                        \
+    return 0;                                    \
   }
 /* So on the card and, one argument on, on the host. */
 #define NO_BYTES_TWICE(name, at)                           \
@@ -42,6 +41,12 @@ typedef uintptr_t word;
   NO_BYTES(cusolverDnS##real##_bufferSize, int, at) NO_BYTES(cusolverDnD##real##_bufferSize, int, at)             \
   NO_BYTES(cusolverDnC##complex##_bufferSize, int, at) NO_BYTES(cusolverDnZ##complex##_bufferSize, int, at)       \
   DONE(cusolverDnS##real) DONE(cusolverDnD##real) DONE(cusolverDnC##complex) DONE(cusolverDnZ##complex)
+
+/* So cuDNN's CTC (cudnn_ops.h); its batch norm of the older API does take no memory of its own. */
+NO_BYTES(cudnnGetCTCLossWorkspaceSize, size_t, 8) NO_BYTES(cudnnGetCTCLossWorkspaceSize_v8, size_t, 5)
+ZERO(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, size_t, 8, 2000, )
+ZERO(cudnnGetBatchNormalizationBackwardExWorkspaceSize, size_t, 10, 2000, )
+ZERO(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, size_t, 5, 2000, )
 
 /* cufftHandle is a number. */
 ANSWER(cufftCreate, (int *plan), plan, (load(runtime_context(), FFT), 1))

@@ -1,10 +1,5 @@
 /* Streams and events: all work is done when it is given, so nothing is ever waited for. */
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "driver.h"
-#include "graphs.h"
 
 struct event {
   struct capture *capture;
@@ -27,7 +22,6 @@ struct capture *capture_of(struct stream *stream) {
 }
 
 void set_capture(struct stream *stream, struct capture *capture) { own(stream)->capture = capture; }
-
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
   struct context *context = current_context();
   RETURN_IF(is_wrong(stream), CUDA_ERROR_INVALID_VALUE);
@@ -39,47 +33,37 @@ API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, 
   *stream = made;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
+ENDED(cuStreamDestroy_v2, struct stream, STREAMS, CUDA_ERROR_INVALID_HANDLE)
 
-API CUresult cuStreamDestroy_v2(struct stream *stream) {
-  return end_handle(STREAMS, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+#define OF_STREAM(name, type, where, answer) \
+  ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, name, (struct stream *stream, type *where), where, answer)
+static struct context *context_with(struct stream *stream) {
+  return own(stream)->context == NULL ? current_context() : own(stream)->context;
 }
-
-ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetPriority, (struct stream *stream, int *priority), priority, own(stream)->priority)
-ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetFlags, (struct stream *stream, unsigned *flags), flags, own(stream)->flags)
-ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetId, (struct stream *stream, unsigned long long *id), id,
-       (uintptr_t)stream <= 2 ? (uintptr_t)stream : stream->id)
-API CUresult cuStreamGetCtx(struct stream *stream, struct context **context) {
-  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
-  RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
-  struct context *found = own(stream)->context;
-  *context = found == NULL ? current_context() : found;
-  return CUDA_SUCCESS;
-}
-
+OF_STREAM(cuStreamGetPriority, int, priority, own(stream)->priority)
+OF_STREAM(cuStreamGetFlags, unsigned, flags, own(stream)->flags)
+OF_STREAM(cuStreamGetId, uint64_t, id, (uintptr_t)stream <= 2 ? (uintptr_t)stream : stream->id)
+OF_STREAM(cuStreamGetCtx, struct context *, context, context_with(stream))
 API CUresult cuStreamGetCtx_v2(struct stream *stream, struct context **context, void **green) {
   RETURN_IF(is_wrong(green), CUDA_ERROR_INVALID_VALUE);
   *green = NULL;
   return cuStreamGetCtx(stream, context);
 }
-
 API CUresult cuStreamGetDevice(struct stream *stream, CUdevice *device) {
   RETURN_IF(is_wrong(device), CUDA_ERROR_INVALID_VALUE);
-  struct context *context = NULL;
-  RETURN_IF(cuStreamGetCtx(stream, &context) != CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  struct context *context = context_with(stream);
   RETURN_IF(context == NULL, without_context());
   *device = context->device;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamSynchronize(struct stream *stream) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   return is_capturing(stream) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
-
 API CUresult cuStreamAddCallback(struct stream *stream, void (*call)(struct stream *, CUresult, void *), void *data,
                                  unsigned flags UNUSED) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
@@ -87,7 +71,6 @@ API CUresult cuStreamAddCallback(struct stream *stream, void (*call)(struct stre
   call(stream, CUDA_SUCCESS, data);
   return CUDA_SUCCESS;
 }
-
 API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *), void *data) {
   RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   RETURN_IF(!is_code((const void *)call), CUDA_ERROR_INVALID_VALUE);
@@ -97,7 +80,6 @@ API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *), void 
   }
   return CUDA_SUCCESS;
 }
-
 API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSED, unsigned char value[64]) {
   RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   memset(value, 0, 64);
@@ -109,26 +91,15 @@ API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSE
                                              uint##bits##_t value, unsigned flags UNUSED) {         \
     return copy(address, (CUdeviceptr)&value, sizeof value);                                        \
   }
-
 MEMORY_OPERATIONS(32)
 MEMORY_OPERATIONS(64)
-
-API CUresult cuEventCreate(struct event **event, unsigned flags UNUSED) {
-  RETURN_IF(is_wrong(event), CUDA_ERROR_INVALID_VALUE);
-  *event = make_handle(EVENTS, sizeof **event);
-  return *event == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-API CUresult cuEventDestroy_v2(struct event *event) {
-  return end_handle(EVENTS, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
+MADE(cuEventCreate, (struct event **event, unsigned flags UNUSED), event, EVENTS)
+ENDED(cuEventDestroy_v2, struct event, EVENTS, CUDA_ERROR_INVALID_HANDLE)
 API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags UNUSED) {
   RETURN_IF(!is_handle(EVENTS, event) || !is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
-  lock_memory();
+  LOCKED;
   event->capture = capture_of(stream);
   clock_gettime(CLOCK_MONOTONIC, &event->at);
-  unlock_memory();
   return CUDA_SUCCESS;
 }
 
@@ -145,10 +116,9 @@ API CUresult cuEventElapsedTime(float *milliseconds, struct event *from, struct 
 /* A stream that waits for an event of a stream that is captured is captured with it. */
 API CUresult cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags UNUSED) {
   RETURN_IF(!is_handle(EVENTS, event) || !is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
-  lock_memory();
+  LOCKED;
   if (event->capture != NULL && event->capture->is_on && capture_of(stream) == NULL) {
     set_capture(stream, event->capture);
   }
-  unlock_memory();
   return CUDA_SUCCESS;
 }

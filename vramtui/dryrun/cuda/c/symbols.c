@@ -1,11 +1,4 @@
 /* How the driver's functions are found by name, and what stands in for those that are not modelled. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "driver.h"
 
 /* Which form of a function a CUDA version means by its plain name, where that is not the newest (cuda.h's
@@ -93,7 +86,6 @@ const void *unmodelled(const char *name) {
   pthread_mutex_unlock(&lock);
   return at < MOST_UNMODELLED ? (const void *)MISSING_FUNCTIONS[at] : NULL;
 }
-
 API CUresult cuGetProcAddress_v2(const char *name, const void **function, int version, uint64_t flags UNUSED,
                                  int *status) {
   RETURN_IF(is_wrong(name) || is_wrong(function), CUDA_ERROR_INVALID_VALUE);
@@ -102,7 +94,6 @@ API CUresult cuGetProcAddress_v2(const char *name, const void **function, int ve
   TELL(status, 0); /* found */
   return CUDA_SUCCESS;
 }
-
 API CUresult cuGetProcAddress(const char *name, const void **function, int version, uint64_t flags) {
   return cuGetProcAddress_v2(name, function, version, flags, NULL);
 }
@@ -123,25 +114,16 @@ static const struct {
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 };
 
-static CUresult error_text(CUresult code, const char **text, bool is_name) {
-  RETURN_IF(is_wrong(text), CUDA_ERROR_INVALID_VALUE);
+static const char *error_text(CUresult code, bool is_name) {
   for (size_t at = 0; at < sizeof ERRORS / sizeof ERRORS[0]; at++) {
-    if (ERRORS[at].code == code) {
-      *text = is_name ? ERRORS[at].name : ERRORS[at].text;
-      return CUDA_SUCCESS;
-    }
+    RETURN_IF(ERRORS[at].code == code, is_name ? ERRORS[at].name : ERRORS[at].text);
   }
-  *text = is_name ? "CUDA_ERROR_UNKNOWN" : "unknown error";
-  return CUDA_SUCCESS;
+  return is_name ? "CUDA_ERROR_UNKNOWN" : "unknown error";
 }
-
-API CUresult cuGetErrorName(CUresult code, const char **text) { return error_text(code, text, true); }
-
-API CUresult cuGetErrorString(CUresult code, const char **text) { return error_text(code, text, false); }
-
+ANSWER(cuGetErrorName, (CUresult code, const char **text), text, error_text(code, true))
+ANSWER(cuGetErrorString, (CUresult code, const char **text), text, error_text(code, false))
 /* A log that stays empty. */
 API CUresult cuLogsRegisterCallback(void *call UNUSED, void *data UNUSED, void **handle) {
   TELL(handle, NULL);
   return CUDA_SUCCESS;
 }
-

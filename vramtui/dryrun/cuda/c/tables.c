@@ -1,10 +1,6 @@
 /* NVIDIA's own runtime library, where another library brings it along, asks a driver for undocumented tables, and to
  * prove by one of them that it is NVIDIA's. This driver gives none: the request is reported with who made it, but for
  * those that do without where they are used here: cuDNN's graphs without a device, the compiler, cuBLASLt's tables. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <string.h>
-
 #include "driver.h"
 
 API CUresult cuGetExportTable(const void **table, const unsigned char uuid[16] UNUSED) {

@@ -1,11 +1,4 @@
 /* Virtual memory management, as expandable segments use it. */
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "driver.h"
 
 /* CUmemAllocationProp as far as it is looked at. */
@@ -30,28 +23,21 @@ ANSWER(cuMemGetAllocationGranularity, (size_t *size, const struct property *prop
        size, CHUNK)
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
                                  unsigned long long flags UNUSED) {
-  RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(size == 0 || size % CHUNK != 0, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(is_wrong(address) || size == 0 || size % CHUNK != 0, CUDA_ERROR_INVALID_VALUE);
   void *start = reserve_addresses(size, alignment, wanted);
   RETURN_IF(start == NULL, CUDA_ERROR_OUT_OF_MEMORY);
-  lock_memory();
-  struct range *range = add_range((uint64_t)start, size, RESERVED, 0);
-  unlock_memory();
+  LOCKED;
   *address = (CUdeviceptr)start;
-  return range == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  return add_range(*address, size, RESERVED, 0) == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
-
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  lock_memory();
+  LOCKED;
   struct range *range = range_of(address);
-  if (range != NULL && range->kind == RESERVED && range->start == address && range->size == size) {
-    munmap((void *)address, size);
-    remove_range(range);
-    result = CUDA_SUCCESS;
-  }
-  unlock_memory();
-  return result;
+  bool is_whole = range != NULL && range->kind == RESERVED && range->start == address && range->size == size;
+  RETURN_IF(!is_whole, CUDA_ERROR_INVALID_VALUE);
+  munmap((void *)address, size);
+  remove_range(range);
+  return CUDA_SUCCESS;
 }
 
 static CUresult make_piece(struct piece **handle, struct piece what) {
@@ -61,18 +47,13 @@ static CUresult make_piece(struct piece **handle, struct piece what) {
   **handle = what;
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemCreate(struct piece **handle, size_t size, const struct property *property,
                          unsigned long long flags UNUSED) {
   RETURN_IF(is_wrong(handle) || is_wrong(property), CUDA_ERROR_INVALID_VALUE);
   bool on_card = property->location.type == 1;
-  if (size == 0 || size % CHUNK != 0 || (on_card && context_of(property->location.id) == NULL)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  lock_memory();
-  bool room = !on_card || charge(property->location.id, size);
-  unlock_memory();
-  RETURN_IF(!room, CUDA_ERROR_OUT_OF_MEMORY);
+  bool has_device = !on_card || context_of(property->location.id) != NULL;
+  RETURN_IF(size == 0 || size % CHUNK != 0 || !has_device, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(on_card && !charge(property->location.id, size), CUDA_ERROR_OUT_OF_MEMORY);
   return make_piece(handle, (struct piece){.size = size, .property = *property, .owners = 1, .is_charged = on_card});
 }
 
@@ -86,7 +67,6 @@ API CUresult cuMemExportToShareableHandle(int *shared, const struct piece *piece
   *shared = (int)syscall(SYS_memfd_create, "vramtui-piece", 1u); /* close on exec; glibc 2.17 has no name for it */
   return write(*shared, &copied, sizeof copied) == (ssize_t)sizeof copied ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-
 API CUresult cuMemImportFromShareableHandle(struct piece **handle, uintptr_t shared, int type) {
   struct piece copied;
   bool is_piece = type == 1 && pread((int)shared, &copied, sizeof copied, 0) == (ssize_t)sizeof copied &&
@@ -109,72 +89,56 @@ NOTHING(cuMulticastAddDevice) NOTHING(cuMulticastBindMem) NOTHING(cuMulticastBin
 
 /* The memory goes back with the last of its owners. Under the lock. */
 static void disown(struct piece *piece) {
-  if (--piece->owners > 0) {
-    return;
+  if (--piece->owners == 0) {
+    discharge(piece->property.location.id, piece->is_charged ? piece->size : 0);
+    end_handle(PIECES, piece);
   }
-  if (piece->is_charged) {
-    discharge(piece->property.location.id, piece->size);
-  }
-  end_handle(PIECES, piece);
 }
 
+static bool is_mapping(const struct range *range) {
+  return range != NULL && range->kind == DEVICE && is_handle(PIECES, range->pool);
+}
 API CUresult cuMemRelease(struct piece *piece) {
+  LOCKED;
   RETURN_IF(!is_handle(PIECES, piece), CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
   disown(piece);
-  unlock_memory();
   return CUDA_SUCCESS;
 }
-
 API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset UNUSED, struct piece *piece,
                       unsigned long long flags UNUSED) {
-  RETURN_IF(!is_handle(PIECES, piece) || size == 0, CUDA_ERROR_INVALID_VALUE);
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  lock_memory();
+  LOCKED;
   struct range *whole = range_of(address);
-  if (whole != NULL && whole->kind == RESERVED && size <= whole->start + whole->size - address) {
-    struct range *range = add_range(address, size, DEVICE, piece->property.location.id);
-    if (range != NULL) {
-      range->pool = piece;
-      piece->owners++;
-      result = CUDA_SUCCESS;
-    }
-  }
-  unlock_memory();
-  return result;
+  bool is_reserved = whole != NULL && whole->kind == RESERVED && size <= whole->start + whole->size - address;
+  RETURN_IF(!is_reserved || !is_handle(PIECES, piece) || size == 0, CUDA_ERROR_INVALID_VALUE);
+  struct range *range = add_range(address, size, DEVICE, piece->property.location.id);
+  RETURN_IF(range == NULL, CUDA_ERROR_OUT_OF_MEMORY);
+  range->pool = piece;
+  piece->owners++;
+  return CUDA_SUCCESS;
 }
-
 API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   RETURN_IF(size == 0 || address + size < address, CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   for (CUdeviceptr at = address; at < address + size;) {
     struct range *range = range_of(at);
-    if (range == NULL || range->kind != DEVICE || !is_handle(PIECES, range->pool)) {
-      unlock_memory();
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(!is_mapping(range), CUDA_ERROR_INVALID_VALUE);
     at = range->start + range->size;
     forget(range);
     disown(range->pool);
     remove_range(range);
   }
-  unlock_memory();
   return CUDA_SUCCESS;
 }
-
 ANSWER(cuMemGetAccess, (unsigned long long *flags, const struct location *location UNUSED,
        CUdeviceptr address UNUSED), flags, 3)
-ANSWER_OF(is_handle(PIECES, piece), CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle, (struct property *property, const struct piece *piece), property,
-       piece->property)
+ANSWER_OF(is_handle(PIECES, piece), CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle,
+          (struct property *property, const struct piece *piece), property, piece->property)
 API CUresult cuMemRetainAllocationHandle(struct piece **handle, void *address) {
   RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
-  lock_memory();
+  LOCKED;
   struct range *range = range_of((uint64_t)address);
-  bool mapped = range != NULL && range->kind == DEVICE && is_handle(PIECES, range->pool);
-  if (mapped) {
-    *handle = range->pool;
-    (*handle)->owners++;
-  }
-  unlock_memory();
-  return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  RETURN_IF(!is_mapping(range), CUDA_ERROR_INVALID_VALUE);
+  *handle = range->pool;
+  (*handle)->owners++;
+  return CUDA_SUCCESS;
 }
