@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The tests start some hundred processes; each would compile the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run help test collected tests test-fast test-torch corpus check lint types format audit screenshots docs clean
+.PHONY: run help test collected tests test-fast test-torch test-refusing corpus check lint types format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard of this machine's GPUs, or the demo if it has none
 	@$(BIN)/vramtui $$($(BIN)/vramtui ps >/dev/null 2>&1 || echo --demo)
@@ -35,6 +35,14 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
+
+# As in a container without namespaces; `make test` has samples of that, and of jobs of another user's below root's folders.
+DRY_RUN_TESTS ?= tests/dryrun tests/driver tests/cli/test_dry_run_command.py tests/cli/test_dry_run_cuda.py
+REFUSING := \#include <errno.h>\nint unshare(int flags) { (void)flags; errno = EPERM; return -1; }\n
+
+test-refusing: $(VENV)/.installed-dev ## The tests of dry runs where the kernel gives no namespace
+	printf '$(REFUSING)' | $(CC) -shared -fPIC -x c - -o $(VENV)/refusing.so
+	LD_PRELOAD=$(CURDIR)/$(VENV)/refusing.so $(BIN)/pytest -q -n 2 --dist loadfile $(DRY_RUN_TESTS)
 
 # CORPUS has clones of the scripts' repositories; SCRIPTS_PYTHON is a Python with their packages, NUMPY1 a folder with the older
 # NumPy that some of them need.

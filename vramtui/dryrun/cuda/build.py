@@ -20,8 +20,7 @@ LONGEST = 600  # seconds that a compiler may take
 
 def libraries() -> dict[str, tuple[str, ...]]:
     """The files of C that each library is made of."""
-    own = tuple(sorted(path.name for path in SOURCES.glob("*.c") if path.name != "nvml.c"))
-    return {NVML: NVML_PARTS, DRIVER: own}
+    return {NVML: NVML_PARTS, DRIVER: tuple(sorted(one.name for one in SOURCES.glob("*.c") if one.name != "nvml.c"))}
 
 
 def source_key() -> str:
