@@ -370,7 +370,10 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
             return preset_of_command(command_in(script), hub=hub)
         if stated := job_of(script).command:  # a server's arguments as it printed them
             return preset_of_command(Pasted(stated), hub=hub)
-        raise UserError(f"{printable(text)} is not a start-up log of vLLM, SGLang or llama.cpp that names its model")
+        if not text.endswith(".txt"):  # which may be any text
+            raise UserError(
+                f"{printable(text)} is not a start-up log of vLLM, SGLang or llama.cpp that names its model"
+            )
     if is_command(text) and text not in library and not exists(text):
         return preset_of_command(command_in(text), hub=hub)
     return preset_named(text, library, hub=hub)
