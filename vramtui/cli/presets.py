@@ -114,12 +114,20 @@ def edit(name: str) -> None:
     """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
     from vramtui.presets import bundled_folder, check_file
     from vramtui.presets.draft import run_editor
-    from vramtui.presets.reader import display_path
+    from vramtui.presets.reader import display_path, read_text
     from vramtui.presets.whole_files import write_whole
 
     # What was typed stays in the file, right or wrong. A copy in which nothing was changed goes again.
     library = PresetLibrary()
-    file = _path_of(name, library)
+    files = dict(zip(library.keys(), library.files(), strict=True))
+    file = files.get(name, path_named(name))
+    if name not in files:
+        if "/" not in name and file.suffix != ".toml":
+            raise UserError(f"no preset is called {printable(repr(name[:60]))}{nearest(name, files)}; {LISTED}")
+        if file.suffix != ".toml":
+            new = "`vramtui presets new NAME --from` makes one from a model's file"
+            raise UserError(f"{display_path(file)} is not a preset; {new}")
+        read_text(file)
     bundled = file.resolve().is_relative_to(bundled_folder().resolve())
     path = library.user_folder / file.name if bundled else file
     if bundled and not path.exists():
@@ -162,21 +170,3 @@ def try_out(preset: "Preset") -> None:
 def asks() -> bool:
     """Return whether a person can answer."""
     return sys.stdin.isatty()
-
-
-def _path_of(name: str, library: PresetLibrary) -> Path:
-    """The file of a preset that need not be right."""
-    from vramtui.presets.reader import display_path, read_text
-
-    files = dict(zip(library.keys(), library.files(), strict=True))
-    if name in files:
-        return files[name]
-    path = path_named(name)
-    if "/" not in name and path.suffix != ".toml":
-        raise UserError(f"no preset is called {printable(repr(name[:60]))}{nearest(name, files)}; {LISTED}")
-    if path.suffix != ".toml":
-        raise UserError(
-            f"{display_path(path)} is not a preset; `vramtui presets new NAME --from` makes one from a model's file"
-        )
-    read_text(path)
-    return path
