@@ -94,7 +94,7 @@ def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
 
 
 # What a name of a trained model may have behind it, the usual one first.
-_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507")
+_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507", "bf16")
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
 _KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
 _FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
@@ -130,7 +130,7 @@ def other_spelling(text: str) -> OtherSpelling | None:
         # `ollama run hf.co/OWNER/NAME-GGUF:TYPE`
         return spelling._replace(program="Ollama") if spelling.program and text.startswith("hf.co/") else spelling
     if file := _FILE.fullmatch(text):
-        name = _find_name(file[1])
+        name = _find_name(file[1]) or _find_name(file[1].partition("_")[2])  # OWNER_NAME
         return None if name is None else OtherSpelling(name, file[2], "llama.cpp")
     if repository := _GGUF.fullmatch(text):
         name = _find_name(repository[1])

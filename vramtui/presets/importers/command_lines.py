@@ -16,6 +16,7 @@ from vramtui.core.base.text import printable
 LONGEST = 1 << 16
 _SET = re.compile(r"(-{0,2}[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
+_TWO_WORDS = re.compile(r"--?[A-Za-z][\w-]* +[^\s{]\S*")
 _PYTHON = re.compile(r"python[\d.]*")
 _PAIRED = {"-ot", "--override-tensor"}  # whose values are themselves NAME=VALUE
 
@@ -107,9 +108,7 @@ _TGI_ARGS = re.compile(
 )
 # Variables of other programs that are passed on; the rest of an environment says nothing of memory.
 _COUNT = re.compile(r"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+")
-_GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d+)?")
-_TASKS = re.compile(r"--ntasks-per-node[= ]\s*(\d+)")
-_NODES = re.compile(r"(?:--nodes|-N)[= ]\s*(\d+)")
+_GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([\w.-]*[A-Za-z][\w.-]*):?)?(\d+)?")
 
 
 class Pasted(msgspec.Struct, frozen=True):
@@ -139,17 +138,17 @@ def command_in(text: str) -> Pasted:
     for line in re.findall(r"^#SBATCH\s+(.*)", text, re.MULTILINE):
         if stated := _GRES.search(line):
             card, gpus = stated[1] or card, int(stated[2] or 1)
-        nodes = int(match[1]) if (match := _NODES.search(line)) else nodes
-        tasks = int(match[1]) if (match := _TASKS.search(line)) else tasks
+        nodes = int(match[1]) if (match := re.search(r"(?:--nodes|-N)[= ]\s*(\d+)", line)) else nodes
+        tasks = int(match[1]) if (match := re.search(r"--ntasks-per-node[= ]\s*(\d+)", line)) else tasks
     if gpus is not None:
         variables |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), str(gpus))
         variables |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes))
         variables["SLURM_NTASKS"] = str(nodes * (tasks or gpus))
     start, is_launcher = [""], False
     for words in _segments(text):
-        plain_words = [_with_variables(word, variables) for word in words]
         flat: list[str] = []
-        for word, plain in zip(words, plain_words, strict=True):  # a variable may hold several options
+        for word in words:  # a variable may hold several options
+            plain = _with_variables(word, variables)
             several = word != plain and _VARIABLE.fullmatch(word) and plain.startswith("-")
             flat += shlex.split(plain) if several else [plain]
         started = list(_started(flat, variables))
@@ -159,9 +158,8 @@ def command_in(text: str) -> Pasted:
         raise UserError(f"{printable(text.strip()[:60])!r} starts no training or server that is known")
     tag = re.search(r"vllm[\w-]*:v?(\d+\.\d+(?:\.\d+)?)\b", text)  # of an image, which names vLLM's release
     release = [f"engine_version={tag[1]}"] if tag is not None else []
-    return Pasted(
-        shlex.join([*_with_options(start, variables), *release]), None if gpus is None else gpus * nodes, card
-    )
+    command = shlex.join([*_with_options(start, variables), *release])
+    return Pasted(command, None if gpus is None else gpus * nodes, card)
 
 
 def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Pasted:
@@ -193,9 +191,7 @@ def _service_words(service: Mapping[str, Any]) -> list[str]:
     """The words that a service runs; empty if it does not serve a model."""
     image = str(service.get("image", "")).lower()
     program = next((program for word, program in _IMAGES.items() if word in image), "")
-    own, rest = (
-        [_with_variables(str(part), {}) for part in _words(service.get(key))] for key in ("entrypoint", "command")
-    )
+    own, rest = (_words(service.get(key)) for key in ("entrypoint", "command"))
     words = own + rest
     if any(re.search(rf"(?:^|[\s/])(?:{_SERVERS}|sglang\.launch_server|vllm\.entrypoints)", word) for word in words):
         return words
@@ -203,7 +199,10 @@ def _service_words(service: Mapping[str, Any]) -> list[str]:
 
 
 def _words(value: object) -> list[str]:
-    return [str(part) for part in value] if isinstance(value, list) else shlex.split(str(value or ""))
+    parts = map(str, value) if isinstance(value, list) else shlex.split(str(value or ""))
+    # `- --port 80` in a list is two words; a script's lines are one after the other.
+    split = (shlex.split(part) if _TWO_WORDS.fullmatch(part) else [part.strip()] for part in parts)
+    return [_with_variables(word.replace("\\\n", " ").replace("\n", "; "), {}) for words in split for word in words]
 
 
 def _segments(text: str) -> Iterator[list[str]]:
@@ -243,7 +242,8 @@ def _started(words: Sequence[str], variables: dict[str, str]) -> Iterator[str]:
         if assigned := _ASSIGNED.fullmatch(word.removeprefix("--env=")):
             variables[assigned[1]] = assigned[2]
         elif _SHELL.fullmatch(name) and at + 2 < len(words) and words[at + 1].endswith("c"):
-            yield from next((list(_started(one, variables)) for one in _segments(words[at + 2]) if _is_start(one)), [])
+            script = _with_variables(words[at + 2], variables)
+            yield from next((list(_started(one, variables)) for one in _segments(script) if _is_start(one)), [])
             return
         elif _STARTS.fullmatch(name) or (_RUNS.fullmatch(name) and not before.startswith("-")):
             if not {"-c", "venv", "pip"} & {*words[at + 1 : at + 3]}:
