@@ -68,10 +68,15 @@ def open_dashboard(options: DashboardOptions) -> None:
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         # What follows is loaded while the first frame stands.
+        # An import of it fails meanwhile: asyncio works without, and OpenSSL takes 5 MB.
+        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # as importlib has it
         from vramtui.app.app import Dashboard  # Textual takes 150 ms to load
         from vramtui.app.keys import NOTICE
         from vramtui.app.services import Services, StartOptions
         from vramtui.app.shutdown import run_dashboard
+
+        if sys.modules["ssl"] is None:
+            del sys.modules["ssl"]
         from vramtui.cli.dashboard.services import first_time_hint, whole_services
         from vramtui.monitor.jobs import from_library
         from vramtui.presets import PresetLibrary

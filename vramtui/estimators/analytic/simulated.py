@@ -1,10 +1,10 @@
 """The analytic estimate with what the caching allocator keeps beyond it, from a simulation instead of a share."""
 
 import math
+import zlib  # not hashlib, which loads 3 MB of OpenSSL
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import blake2b
 
 import msgspec
 
@@ -122,7 +122,7 @@ def unfollowed(workload: Workload) -> str:
     return f"follows {MOST_LAYERS} layers at most, not {layers:,}" if layers > MOST_LAYERS else ""
 
 
-_PEAKS: Latest[bytes, Peaks] = Latest(KEPT)
+_PEAKS: Latest[tuple[int, int, int], Peaks] = Latest(KEPT)
 
 
 def forget_peaks() -> None:
@@ -153,10 +153,11 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         workload = msgspec.structs.replace(workload, run=alike)
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
-    # 32 bytes: whole it is some 140 values, and Plan asks for hundreds. A GPU's size does not count unless the job's
-    # settings allow a share of it: nothing is ever given back.
+    # Three numbers: whole it is some 140 values, and Plan asks for hundreds. A GPU's size does not count unless the
+    # job's settings allow a share of it: nothing is ever given back.
     key = (workload, device.capability, scratch, total, torch_of(run))
-    asked = blake2b(msgspec.msgpack.encode(key), digest_size=32).digest()
+    text = msgspec.msgpack.encode(key)
+    asked = len(text), hash(text), zlib.crc32(text)
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate(config, job, run, device)
