@@ -8,6 +8,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, settle
 from tests.app.fakes import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen
+from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
@@ -34,6 +35,8 @@ precision = "bf16-mixed"
 [match]
 all = [["train.py"], ["Llama-3.1-8B"], ["--lora"]]
 """
+# A job that the preset matches and whose command line says nothing else.
+PLAIN = scenes.sample(scenes.gpu(0, scenes.process(4213, 58 * GIB, "python train.py Llama-3.1-8B --lora_path=x")))
 Edited = tuple[Still, Pilot[None], EditorScreen]
 
 

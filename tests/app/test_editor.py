@@ -4,7 +4,7 @@ import pytest
 
 from tests.app import scenes
 from tests.app.driver import dashboard, give, known, press, screen_text, settle
-from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
+from tests.app.editor_samples import PLAIN, TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.fakes import FixedPresets
 from vramtui.app.editor.form_panel import DraftEstimator, EditorView, FormPanel
 from vramtui.app.editor.screen import EditorScreen, Pick
@@ -226,7 +226,7 @@ async def test_every_key_is_in_the_help_and_what_was_typed_stands_once_saved(tmp
 
 async def test_shipped_presets_open_unchanged_and_hostile_text_is_harmless(tmp_path: Path) -> None:
     found = PresetLibrary(tmp_path / "none").get("llama-3.1-8b-lora")
-    async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
+    async with editor(tmp_path, (80, 24), found=found, samples=[PLAIN]) as (app, pilot, screen):
         await press(app, pilot, "down", "f6", "down", "end", "f6", "f6")
         assert screen.area.text == text_of(found)
         assert not screen.draft.is_changed
@@ -360,6 +360,7 @@ async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) 
         await press(app, pilot, "escape")
         row = known(app.state.view().chosen)
         assert (row.preset, row.process is not None and row.process.pid) == ("tiny-mine", 4213)
+        assert known(row.predicted) > 100 * GIB, "with the batch of the editor, not that of the command line"
     other = preset_at(tmp_path / "bundled" / "small.toml", bundled=True)
     async with editor(tmp_path, found=other) as (app, pilot, _):
         await press(app, pilot, "8", "ctrl+s", "tab", "space", "shift+tab", "enter")

@@ -5,7 +5,7 @@ import pytest
 
 from tests.app import scenes
 from tests.app.driver import known, press, screen_text, settle
-from tests.app.editor_samples import TEXT, Edited, editor, on_top, preset_at, said, text_of
+from tests.app.editor_samples import PLAIN, TEXT, Edited, editor, on_top, preset_at, said, text_of
 from vramtui.app.editor.screen import Difference, EditorScreen, Offers, Pick, QuestionDialog
 from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.errors import UserError
@@ -44,7 +44,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
 async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     own = tmp_path / "presets" / "tiny-mine.toml"
-    async with editor(tmp_path, found=found) as (app, pilot, screen):
+    async with editor(tmp_path, found=found, samples=[PLAIN]) as (app, pilot, screen):
         await _change((app, pilot, screen))
         await pilot.press("ctrl+s")
         assert on_top(app, Ask)
@@ -66,7 +66,7 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
 async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path: Path) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     own = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path, found=found) as (app, pilot, screen):
+    async with editor(tmp_path, found=found, samples=[PLAIN]) as (app, pilot, screen):
         await _change((app, pilot, screen))
         await press(app, pilot, "ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert own.read_text() == EIGHT
@@ -83,7 +83,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
     own = tmp_path / "presets" / "tiny.toml"
     own.parent.mkdir()
     own.write_text("not a preset")
-    async with editor(tmp_path, found=found) as (app, pilot, screen):
+    async with editor(tmp_path, found=found, samples=[PLAIN]) as (app, pilot, screen):
         await _change((app, pilot, screen))
         await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert on_top(app, QuestionDialog)
@@ -94,7 +94,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         assert (own.parent / "tiny2.toml").read_text() == EIGHT
         assert own.read_text() == "not a preset"
         assert "tiny2" in app.state.presets
-    async with editor(tmp_path, found=found) as edited:
+    async with editor(tmp_path, found=found, samples=[PLAIN]) as edited:
         await _change(edited)
         await edited[1].press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter", "r")
         await settle(edited[0], edited[1])

@@ -91,7 +91,8 @@ class MonitorSession:
         job_memory: the jobs' reported memory over time.
         matched: the preset of each process in `sample` that has one.
         presets: all known presets, by key.
-        by_hand: the preset that the user assigned to a process (None: none).
+        by_hand: the preset that the user assigned to a process (None: none); of those in `whole`, no value of the job
+            replaces the preset's.
         recorded: the preset that a process had when a recording was made; `by_hand` comes first.
         recorded_peaks: the peaks that a recording has besides its samples, by time.
         variants: workloads that the user tries out, by the preset's key. No process, alert, export or run is compared
@@ -104,7 +105,7 @@ class MonitorSession:
         "_alert_rules", "_alerts", "_basis", "_derived", "_is_quiet", "_is_told", "_job_presets", "_matcher", "_past",
         "_predictions", "_sampler", "_selected", "_shared", "_tracker", "by_hand", "guesses", "history", "is_matching",
         "job_memory", "jobs", "matched", "new_alerts", "predictor", "presets", "recorded", "recorded_peaks",
-        "run_writer", "sample", "variants",
+        "run_writer", "sample", "variants", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +127,7 @@ class MonitorSession:
         self.matched: Mapping[ProcessKey, PresetFile] = {}
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
+        self.whole: set[ProcessKey] = set()
         self.recorded: dict[ProcessKey, str | None] = {}
         self.recorded_peaks: RecordedPeaks | None = None
         self.variants: dict[str, Workload] = {}
@@ -215,11 +217,12 @@ class MonitorSession:
         self.presets[preset_file.key] = preset_file
         self.match_by(matcher_of(self.presets.values()))
 
-    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
+    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False, whole: bool = False) -> None:
         """Assign a preset to a process and the other ranks of its job (None: none), or leave it to `[match]` again."""
         rows = self._processes(self.sample) if self.sample is not None else {}
         own = rows.get(key)
         for one in [key] if own is None else [one for one, row in rows.items() if is_one_job(own, row)]:
+            (self.whole.add if whole else self.whole.discard)(one)
             if automatic:
                 self.by_hand.pop(one, None)
             else:
@@ -239,6 +242,8 @@ class MonitorSession:
             self.presets.setdefault(preset_file.key, preset_file)
         presets |= {key: self.presets[name] for key, name in self.recorded.items() if name in self.presets}
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
+        whole = {key: self.presets.get(self.by_hand[key] or "") for key in self.whole & matched.keys()}
+        matched = {**matched, **{key: one for key, one in whole.items() if one is not None}} if whole else matched
         if presets:
             matched = {**matched, **{key: one for key, one in presets.items() if key not in self.by_hand}}
         if self._derived is not None and self.is_matching:
@@ -254,6 +259,7 @@ class MonitorSession:
             for key, one in matched.items()
             if one.preset.parallel is not None
             and (key in self.by_hand or key not in self.recorded)
+            and key not in self.whole
             and all(known.key != "parallel.data" for known in one.known)
         }
         rows = self._processes(sample) if keys else {}

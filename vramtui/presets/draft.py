@@ -377,7 +377,7 @@ class Draft:
 
     __slots__ = (
         "_done", "_first_text", "_form", "_mark", "_place", "_problems", "_readable", "_refused", "_stamp", "_try_out",
-        "_undone", "bundled", "folder", "is_current", "name", "path", "preset", "saved_text", "text",
+        "_undone", "brought", "bundled", "folder", "is_current", "name", "path", "preset", "saved_text", "text",
     )  # fmt: skip
 
     def __init__(
@@ -389,6 +389,7 @@ class Draft:
         self.preset: Preset | None = None
         self.is_current = False
         self._first_text = text
+        self.brought = ""  # the text with a running job's values: it is not asked about
         self._mark = ""
         self._stamp: Stamp | None = None
         self._try_out = try_out
@@ -452,7 +453,7 @@ class Draft:
     @property
     def is_unsaved(self) -> bool:
         """Return whether closing it would lose anything, also what was typed and refused."""
-        return self.is_changed or bool(self._refused)
+        return (self.is_changed and self.text != self.brought) or bool(self._refused)
 
     def set_text(self, text: str) -> None:
         """Take the text of the text view. Line ends stay as they were in lines that did not change."""

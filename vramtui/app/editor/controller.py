@@ -49,15 +49,20 @@ class EditorController:
         preset_file, draft, estimator = opened
         if preset_file.derived:
             self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.")
-        # Changes of the panel come along unsaved, if the text can hold them.
-        wanted = self._state.workload(preset_file)
-        changes = differences(preset_file.preset.workload, wanted)
+        # Changes of the panel come along unsaved, if the text can hold them, and the job's values into a copy.
+        wanted, saved = self._state.workload(preset_file), preset_file
+        if preset_file.bundled and self.process is not None:
+            saved = self._state.presets.get(preset_file.key, preset_file)
+        of_job = wanted == preset_file.preset.workload
+        changes = differences(saved.preset.workload, wanted)
         for key, value in changes.items():
             draft.unset(key) if value is None else draft.set_value(key, spelt(value))
         if changes and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
         elif changes:
-            self._app.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.")
+            draft.brought = draft.text if of_job else ""
+            whose = "job's values" if of_job else "panel's changes"
+            self._app.notify(f"The {whose} are here, not saved yet; Ctrl+R discards them.")
         self._open(draft, estimator)
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
@@ -187,9 +192,9 @@ class EditorController:
         return row_ledger(self._state.session.jobs, row) if row is not None and is_here else None
 
     def use(self, key: str) -> None:
-        """Assign a preset to that process."""
+        """Assign a preset to that process, with all its values: the job's own came into the editor."""
         if self.process is not None:
-            self._state.assign(self.process, key)
+            self._state.assign(self.process, key, whole=True)
 
     def running(self) -> tuple[int, str] | None:
         """Return pid and command of the selected process."""

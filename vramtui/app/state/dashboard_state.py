@@ -294,9 +294,9 @@ class DashboardState:
         had, self.hint = bool(self.hint), ""
         return had
 
-    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
+    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False, whole: bool = False) -> None:
         """Assign a preset to a process (None: none), or leave it to the presets' own `[match]` again."""
-        self.session.assign(key, preset, automatic=automatic)
+        self.session.assign(key, preset, automatic=automatic, whole=whole)
         self._match_shown()
         self.panel_key = preset_file.key if (preset_file := self._matches.get(key)) is not None else self.panel_key
 
