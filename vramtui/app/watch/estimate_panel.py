@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 from rich.cells import cell_len
 from rich.style import Style
 from textual import events
@@ -19,7 +20,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
 from vramtui.core.estimate.devices import emulation_note
-from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
+from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, USUAL_ERROR, Estimate
 from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, shown_rows
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
@@ -203,7 +204,10 @@ def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
 def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: Palette, width: int) -> list[Strip]:
     """Return the first lines: predicted, observed and their difference; the verdict, or what has to be calculated."""
     fit_now, where = panel_fit(panel, estimate)
-    colour = palette.ink(FIT_COLOURS[fit_now.verdict], bold=True)
+    is_over = panel.matched is None and (comparison.fraction or 0) > USUAL_ERROR
+    if is_over and comparison.peak is not None:  # a job that holds more than predicted needs at least that
+        fit_now = msgspec.structs.replace(fit_now, needs=max(fit_now.needs, comparison.peak))
+    colour = palette.ink("warning" if is_over and fit_now.sign == "✓" else FIT_COLOURS[fit_now.verdict], bold=True)
     is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
     run, now, peak = panel.workload.run, comparison.now, comparison.peak
     is_changed, waits = panel.matched is not None or panel.guess is not None, panel.is_rough
@@ -212,7 +216,7 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
     if panel.process is not None and peak is not None:
         words.append(f"{format_gib(peak)} {'now' if now == peak else 'at its peak'}")
         words.append("calculating" if panel.is_known_rough else delta_text(comparison.fraction))
-    sign, ink, verdict = fit_now.sign, colour, fit_now.line(where)[2:]
+    sign, ink, verdict = "!" if is_over and fit_now.sign == "✓" else fit_now.sign, colour, fit_now.line(where)[2:]
     if waits:
         sign, ink, verdict = "…", palette.strong, "calculating" if panel.process is None else ""
     elif not is_total_known:
