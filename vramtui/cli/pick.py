@@ -72,7 +72,7 @@ def pick(
 
 def sample_here(*, demo: bool = False) -> "Sample":
     from vramtui.cli.common.open_source import open_source
-    from vramtui.sources.emulated import EMULATED
+    from vramtui.core.observation.readings import EMULATED
 
     sample = open_source(demo=demo).source.read()
     if sample.source == EMULATED:

@@ -8,13 +8,12 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import FastSource, Problem, Sample
+from vramtui.core.observation.readings import EMULATED, FastSource, Problem, Sample
 from vramtui.dryrun.cuda.build import NVML
 from vramtui.dryrun.cuda.environment import CARD, REPORT, cards_in_use
 from vramtui.sources.nvml import open_here as open_nvml
 
 NOT_THERE = Problem(where="simulated GPU", message="`vramtui dry-run` runs a job on it; the GPU itself does not exist.")
-EMULATED = "emulated"
 
 
 class EmulatedSource:

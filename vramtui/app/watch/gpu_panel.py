@@ -14,7 +14,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, short_name, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
-from vramtui.core.observation.readings import Gpu, instance_names
+from vramtui.core.observation.readings import EMULATED, Gpu, instance_names
 
 _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
@@ -62,12 +62,13 @@ class GpuPanel(Wheeled[View]):
         room = width // columns
         each = _lines_each(-(-len(view.bars) // columns), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
+        simulated = " (simulated)" if view.sample.source == EMULATED else ""
         # As the driver gives them, or shorter if these do not fit; a MIG instance by its profile.
         instances = instance_names([bar.gpu for bar in view.bars])
         names = [
             printable(" ".join(filter(None, ("└", instances.get(gpu.uuid, ""), f"MIG {gpu.mig_profile}"))))
             if gpu.mig_profile
-            else printable(gpu.name)
+            else printable(gpu.name) + simulated
             for gpu in (bar.gpu for bar in view.bars)
         ]
         if all(name.startswith(("NVIDIA ", "└")) for name in names):

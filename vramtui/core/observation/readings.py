@@ -446,7 +446,7 @@ class Source(Protocol):
         ...
 
 
-DRIVER = "the driver"
+DRIVER, EMULATED = "the driver", "emulated"  # who is asked; the source of a simulated GPU
 
 
 def answerer(source: Source) -> str:
