@@ -1,5 +1,7 @@
+import msgspec
+
 from vramtui.core.base.units import GIB, MIB
-from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
+from vramtui.core.observation.readings import EMULATED, Absence, Gpu, Host, Memory, Problem, Process, Sample
 
 START = 1_800_000_000.0
 HOST = Host(name="gpu01", driver_version="580.95.05", cuda_version="13.0")
@@ -85,6 +87,15 @@ def troubled(at: float = 0.0) -> Sample:
         at=at,
         problems=(Problem(where="nvmlDeviceGetFanSpeed", message="not supported", hint="nothing to do"),),
     )
+
+
+def first_screen(name: str) -> Sample:
+    """One GPU, or eight; one with clients of MPS, or a simulated one."""
+    full = [gpu(index, process(4000 + index, (70 - 6 * index) * GIB, TRAIN)) for index in range(8)]
+    clients = [process(91 + at, size * GIB, TRAIN, type="M+C") for at, size in enumerate((8, 12))]
+    shared = [gpu(0, process(90, 30 * MIB, "nvidia-cuda-mps-server"), *clients)]
+    shown = sample(*{"one": full[:1], "eight": full, "mps": shared, "simulated": full[:1]}[name])
+    return msgspec.structs.replace(shown, source=EMULATED) if name == "simulated" else shown
 
 
 def divided(at: float = 0.0) -> Sample:

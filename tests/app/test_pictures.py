@@ -5,6 +5,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, press, screen_text, settle
+from vramtui.app.context import ReadFailed
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.estimators.analytic import ANALYTIC
@@ -58,8 +59,18 @@ async def test_steps(picture: SnapshotAssertion) -> None:
         assert app.parts.export.picture() == picture
 
 
-async def test_before_the_first_answer(picture: SnapshotAssertion) -> None:
-    async with dashboard() as (app, _):
+@pytest.mark.parametrize("name", ["one", "eight", "mps", "simulated"])
+async def test_first_screen(picture: SnapshotAssertion, name: str) -> None:
+    async with dashboard([scenes.first_screen(name)]) as (app, _):
+        assert app.parts.export.picture() == picture
+
+
+async def test_no_driver(picture: SnapshotAssertion) -> None:
+    """Before an answer nothing is known; then the reason and the next step, and no invented GPUs."""
+    async with dashboard() as (app, pilot):
+        assert "asking the driver …" in screen_text(app)
+        app.post_message(ReadFailed("The NVIDIA driver is not loaded.", "Load it with `sudo modprobe nvidia`."))
+        await settle(app, pilot)
         assert app.parts.export.picture() == picture
 
 

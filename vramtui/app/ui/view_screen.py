@@ -160,7 +160,7 @@ def _right(view: View, palette: Palette, width: int, *, beats: bool) -> list[Pie
         pieces.append((text, palette.ink("background", "warning", bold=True)))
     problems = problem_count(view)
     if problems:
-        text = f"  {problems} problem{'s' if problems > 1 else ''}"
+        text = f"  {problems} problem{'s' if problems > 1 else ''}{'' if view.sample else ' '}"
         pieces.append((text, palette.ink("warning", "bar", bold=True)))
     if view.sample is not None:
         # Without seconds, which would be a tenth of the output. On an idle host the colon shows that the program runs.
