@@ -58,15 +58,6 @@ class Tape:
         return tuple(prediction for _, _, prediction in self._predictions if prediction is not None)
 
 
-class Player(Announcing):
-    """A dashboard whose recording goes on only when `pass_time` says so."""
-
-    def start_playing(self, tape: Tape) -> Clock:
-        clock = Clock(0.0)
-        self.play(tape, clock)
-        return clock
-
-
 def replay_of(player: Dashboard) -> ReplayController:
     assert player.parts.replay is not None
     return player.parts.replay
@@ -75,12 +66,12 @@ def replay_of(player: Dashboard) -> ReplayController:
 @asynccontextmanager
 async def playing(
     tape: Tape, size: tuple[int, int] = (120, 35), *, presets: Presets | None = None, keys: dict[str, str] | None = None
-) -> AsyncIterator[tuple[Player, Pilot[None], Clock]]:
+) -> AsyncIterator[tuple[Announcing, Pilot[None], Clock]]:
     library = presets or FixedPresets()
-    player = Player(
+    player = Announcing(
         Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
     )
-    clock = player.start_playing(tape)
+    player.play(tape, clock := Clock(0.0))
     async with player.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
         player.post_message(PresetsRead(library.all(), library.problems))
@@ -88,13 +79,13 @@ async def playing(
         yield player, pilot, clock
 
 
-async def pass_time(player: Player, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
+async def pass_time(player: Announcing, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
     clock.at += seconds
     replay_of(player).tick()
     await arrived(player, pilot)
 
 
-async def arrived(player: Player, pilot: Pilot[None]) -> None:
+async def arrived(player: Announcing, pilot: Pilot[None]) -> None:
     while not replay_of(player).feed.is_there:
         await pilot.pause(0.002)
     await settle(player, pilot)

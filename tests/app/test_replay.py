@@ -7,8 +7,8 @@ from textual.pilot import Pilot
 
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, screen_text, settle
-from tests.app.fakes import PRESETS
-from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_of
+from tests.app.fakes import PRESETS, Announcing
+from tests.app.replays import Tape, arrived, pass_time, playing, replay_of
 from vramtui.app.app import Dashboard
 from vramtui.app.help.controller import keys_shown
 from vramtui.app.help.dialog import Help
@@ -26,11 +26,11 @@ from vramtui.monitor.replay import PlaybackPosition
 LONG = climbing(600, to=60)
 
 
-def playback_of(player: Player) -> PlaybackPosition:
+def playback_of(player: Announcing) -> PlaybackPosition:
     return replay_of(player).feed.playback
 
 
-def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
+def assert_as_if_just_played(player: Announcing, samples: Sequence[Sample]) -> None:
     expected = History()
     for sample in samples:
         expected.add(sample)
@@ -41,12 +41,12 @@ def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
         assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
 
 
-async def press(player: Player, pilot: Pilot[None], *keys: str) -> None:
+async def press(player: Announcing, pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
     await arrived(player, pilot)
 
 
-async def go_to(player: Player, pilot: Pilot[None], text: str) -> None:
+async def go_to(player: Announcing, pilot: Pilot[None], text: str) -> None:
     await press(player, pilot, "g")
     await press(player, pilot, *text, "enter")
 

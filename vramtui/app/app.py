@@ -24,7 +24,7 @@ from vramtui.app.context import (
 )
 from vramtui.app.features import Features
 from vramtui.app.help.controller import commands
-from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
+from vramtui.app.keys import APP_BINDINGS, FLEET, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
 from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
@@ -111,8 +111,9 @@ class Dashboard(App[None]):
         return self.state.session
 
     def play(self, recording: "Recorded", clock: Callable[[], float] = time.monotonic) -> None:
-        self.parts.play(recording, clock)
-        self.feed.add_banner(REPLAY_KEYS)
+        replay = self.parts.play(recording, clock)
+        self.action_replay, self.action_replay_seek = replay.move, replay.ask_where
+        self.feed.banner = " · ".join(filter(None, (self.feed.banner, REPLAY_KEYS)))
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
 
     async def on_event(self, event: events.Event) -> None:
@@ -132,7 +133,8 @@ class Dashboard(App[None]):
         if isinstance(first, Sample):
             self.state.take(first)
         self.draw()
-        self.parts.begin()
+        if self.parts.fleet is not None:
+            self.screens.show(FLEET.name)
 
     def on_load(self) -> None:
         """Start the poller or the recording while the screen is being built."""
@@ -272,15 +274,6 @@ class Dashboard(App[None]):
                 self.redraw.is_drawn()
         if replay is not None:
             replay.draw_bar(screen, self.colours.palette)
-
-    def action_replay(self, name: str, by: int) -> None:
-        """Move in the recording: `step` by samples, `skip` by seconds, `faster` or slower."""
-        if self.parts.replay is not None:
-            self.parts.replay.move(name, by)
-
-    async def action_replay_seek(self) -> None:
-        if self.parts.replay is not None:
-            await self.parts.replay.ask_where()
 
     def action_pause(self) -> None:
         if self.parts.replay is not None:

@@ -98,9 +98,6 @@ class FeedStatus:
         self._clock = clock
         self._answered_at: float | None = None
 
-    def add_banner(self, words: str) -> None:
-        self.banner = " · ".join(filter(None, (self.banner, words)))
-
     def answer(self) -> None:
         self._answered_at = self._clock()
         self.stuck = False

@@ -99,13 +99,14 @@ class Features:
         }
         return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
 
-    def play(self, recording: "Recorded", clock: Callable[[], float]) -> None:
+    def play(self, recording: "Recorded", clock: Callable[[], float]) -> "ReplayController":
         from vramtui.app.replay import ReplayController  # only where a recording is played
 
         self.alerts.mute()
         self.replay = ReplayController(self._shared, recording, clock)
         # The next sample may come once all the others have taken this one.
         self.in_order = (*self.in_order, self.replay)
+        return self.replay
 
     def watch_fleet(self, fleet: "Fleet", feed: FeedStatus) -> None:
         """Watch several hosts; the source is the current one's."""
@@ -114,11 +115,6 @@ class Features:
         self.fleet = FleetController(self._shared, fleet, feed)
         self.in_order = (*self.in_order, self.fleet)
         self._shared.screens.makers = self.screens
-
-    def begin(self) -> None:
-        """Show all hosts first, if there are several."""
-        if self.fleet is not None:
-            self._shared.screens.show(FLEET.name)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         if self.replay is not None:

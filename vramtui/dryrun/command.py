@@ -48,7 +48,6 @@ OUTPUT_LINES = 60
 STEPS = 2
 CHEAP = 60.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
-_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?!\S*ChildFailedError)[\w.]*(?:Error|Exception)\b: .*)", re.MULTILINE)
 _NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
 _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
 
@@ -208,10 +207,11 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             output.seek(0)
             lines = tuple(map(printable, output.read().decode(errors="replace").splitlines()[-OUTPUT_LINES:]))
             text = "\n".join(lines)
-            last = [line.strip() for line in lines if line.strip()][-1:]
-            stated = ": ".join([str(error), *([one[1] for one in _ERROR.finditer(text)] or last)[-1:]])
+            last = next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+            stated = f"{error}{last}"
             if _NO_SUCH_GPU.search(text):
-                asked = max(count, *map(int, re.findall(r"\d+", " ".join(_ASKED_GPUS.findall(text)))))
+                numbers = [int(one) for words in _ASKED_GPUS.findall(text) for one in re.findall(r"\d+", words)]
+                asked = max(count, *numbers)
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if not result.peak_allocated and not result.other and result.out_of_memory is None:

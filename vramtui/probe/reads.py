@@ -115,8 +115,8 @@ class Reads:
             not one.is_contiguous() and one.dim() == 4 and one.is_contiguous(memory_format=channels_last)
             for one in (tensor, weight)
         )
-        shapes = tuple(tuple(map(int, one.shape)) for one in (tensor, weight, out))  # while `torch.jit` traces: tensors
-        sides = tuple(tuple(map(int, one)) for one in (stride, padding, dilation))
+        shapes = tuple(tuple(one.shape) for one in (tensor, weight, out))
+        sides = tuple(map(tuple, (stride, padding, dilation)))
         kind = (shapes, str(tensor.dtype)[6:], tensor.element_size(), *sides, groups, transposed, is_last)
         if kind not in self._convolutions:
             path, line, *_ = self._place()

@@ -74,7 +74,13 @@ class PresetChooser(Chooser):
     ) -> None:
         super().__init__(title)
         self._state = state
-        self._devices = kinds_of_cards(state)[:MOST_CARDS]
+        # Kinds of cards that a preset may run on: the chosen row's, the planned one, and all of the machine.
+        cards = [state.device(), *([state.planned] if state.planned is not None else [])]
+        cards += [device_of(gpu) for gpu in state.sample.gpus] if state.sample is not None else []
+        kinds: dict[tuple[str, int], Device] = {}
+        for card in cards:
+            kinds.setdefault((card.name, card.total_memory), card)
+        self._devices = tuple(kinds.values())[:MOST_CARDS]
         if len(self._devices) > 1:
             self._hint = f"{LEGEND} · {self._hint}"
         self._recent = recent
@@ -225,16 +231,6 @@ class PresetChooser(Chooser):
             smallest = "" if process is None else next(sizes, "no card")
             pieces.append((f"{smallest:<11}", "$muted"))
         return Content.assemble(*pieces, f"  {own}")
-
-
-def kinds_of_cards(state: DashboardState) -> tuple[Device, ...]:
-    """Return the kinds of cards that a preset may run on: the chosen row's, the planned one, and all of the machine."""
-    cards = [state.device(), *([state.planned] if state.planned is not None else [])]
-    cards += [device_of(gpu) for gpu in state.sample.gpus] if state.sample is not None else []
-    kinds: dict[tuple[str, int], Device] = {}
-    for card in cards:
-        kinds.setdefault((card.name, card.total_memory), card)
-    return tuple(kinds.values())
 
 
 JOBS = ((), ("--serve=vllm",), ("--lora=16",), ("--qlora=16",))

@@ -93,7 +93,9 @@ class SignalController:
             return
         from vramtui.app.watch.windows import SignalWindow  # loads the list widgets
 
-        memory = held_on(sample, process)
+        listed = [(gpu, one) for gpu in sample.gpus for one in gpu.processes]
+        same = [(gpu, one) for gpu, one in listed if (one.pid, one.started_at) == (process.pid, process.started_at)]
+        memory = [(gpu, one.used_memory) for gpu, one in same]
         own = process.pid == signaller.own_pid
         window = SignalWindow(
             f"Send a signal to pid {process.pid}?",
@@ -173,16 +175,6 @@ def refused(row: ProcessRow, process: Process) -> str:
     return ""
 
 
-def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
-    """Return every GPU of the process, with the bytes that it holds there (None: unknown)."""
-    return [
-        (gpu, row.used_memory)
-        for gpu in sample.gpus
-        for row in gpu.processes
-        if (row.pid, row.started_at) == (process.pid, process.started_at)
-    ]
-
-
 def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
     command = printable(process.command_or_name or "its command is not known")
     if len(command) > LONGEST_COMMAND:
@@ -205,6 +197,6 @@ def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
         "gone": f"{nothing}: pid {pid} has already ended.",
         "reused": f"{nothing}: another process has pid {pid} now.",
         "refused": f"Not permitted: pid {pid} is {sent.owner or 'another user'}'s process.",
-        "elsewhere": f"{nothing}: in this container it is not known which process is pid {pid} is.",
+        "elsewhere": f"{nothing}: in this container it is not known which process pid {pid} is.",
     }
     return reasons.get(sent.outcome) or f"{nothing} to pid {pid}: {sent.detail}."
