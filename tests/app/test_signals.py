@@ -102,7 +102,7 @@ ANSWERS = (
     (Obedient("refused", owner="bo"), "Not permitted: pid 4213 is bo's process."),
     (Obedient("refused"), "Not permitted: pid 4213 is another user's process."),
     (Obedient("failed", detail="No buffer space"), "No signal sent to pid 4213: No buffer space."),
-    (Obedient("elsewhere"), "No signal sent: in this container it is not known which process is pid 4213 is."),
+    (Obedient("elsewhere"), "No signal sent: in this container it is not known which process pid 4213 is."),
     (Obedient(), "SIGTERM sent to pid 4213."),
 )
 
