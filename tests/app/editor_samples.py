@@ -35,7 +35,6 @@ precision = "bf16-mixed"
 [match]
 all = [["train.py"], ["Llama-3.1-8B"], ["--lora"]]
 """
-# A job that the preset matches and whose command line says nothing else.
 PLAIN = scenes.sample(scenes.gpu(0, scenes.process(4213, 58 * GIB, "python train.py Llama-3.1-8B --lora_path=x")))
 Edited = tuple[Still, Pilot[None], EditorScreen]
 

@@ -82,8 +82,7 @@ async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sam
         assert asked == [known(view.chosen).gpu.uuid]
         assert "variables: 1, below (End)" in screen_text(app)
         assert "RANK=3" in await press(app, pilot, "end")
-        of_another = Details(view, RowFacts(environment={}))
-        assert "only your own processes' is read" in str(of_another.text())
+        assert "only your own processes' is read" in str(Details(view, RowFacts(environment={})).text())
 
 
 async def test_gpus_and_spans_of_the_details_are_chosen_by_keys() -> None:

@@ -66,7 +66,6 @@ async def test_first_screen(picture: SnapshotAssertion, name: str) -> None:
 
 
 async def test_no_driver(picture: SnapshotAssertion) -> None:
-    """Before an answer nothing is known; then the reason and the next step, and no invented GPUs."""
     async with dashboard() as (app, pilot):
         assert "asking the driver …" in screen_text(app)
         app.post_message(ReadFailed("The NVIDIA driver is not loaded.", "Load it with `sudo modprobe nvidia`."))

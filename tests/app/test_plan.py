@@ -112,7 +112,6 @@ async def test_themes_colour_what_fits(theme: str) -> None:
             for segment in strip
             if re.fullmatch(r" +\d+\.\d ? *", segment.text)
         )
-        assert cell.style.color is not None
         is_mixed = cell.style.bgcolor is not None and cell.style.bgcolor != driver[0].screen.rich_style.bgcolor
         assert is_mixed == (theme == "vramtui-light")
 
@@ -164,7 +163,6 @@ def test_the_map_and_the_words_are_the_estimators() -> None:
         for answer in row:
             assert answer.fits == (answer.process is not None and answer.process <= known(plan.device).total_memory)
     assert at(plan) == (4, 4096)
-    assert plan.side.estimate is not None
     for words in ("✓ fits GPU 0", "largest batch: ", "largest sequence: ", "smallest first"):
         assert words in words_of(plan)
     plan = desk.move(20, 0)
@@ -231,7 +229,6 @@ def test_the_preset_as_saved_and_sharding_taken_over_are_compared() -> None:
     assert plan.side.workload is not None
     desk.state.put(plan.side.workload)
     panel = known(desk.state.view().panel)
-    assert panel.workload.parallel is not None
     assert panel.changed
     assert desk.view().changed
     desk.state.undo_steps()

@@ -14,8 +14,7 @@ LIST = Path(__file__).with_name("loaded_modules.txt")
 OTHERS = {"msgspec", "platformdirs", "pynvml", "rich", "textual", "typing_extensions"}
 # Large modules of the standard library that neither this program nor Textual and pynvml need for Watch.
 LEFT_OUT = {
-    "curses", "doctest", "hashlib", "multiprocessing", "pdb", "sqlite3", "ssl", "statistics", "tarfile", "unittest",
-    "xml",
+    "curses", "doctest", "multiprocessing", "pdb", "sqlite3", "ssl", "statistics", "tarfile", "unittest", "xml",
 }  # fmt: skip
 # Python runs it before the program; what it loads itself is loaded anyway.
 TELLER = """
