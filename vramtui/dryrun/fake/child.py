@@ -139,48 +139,32 @@ def main() -> None:
         for notice in notices:
             start = Progress(phase="start", step=-1, allocated=0, peak_allocated=0, notice=notice)
             say(ChildLine(progress=start))
-        load()
+        try:
+            importlib.import_module("torch")
+        except Exception as error:  # noqa: BLE001 - a library is missing, or of another build: whatever it is, it is torch's
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
+        from vramtui.dryrun.fake import session  # noqa: F401,PLC0415 - torch takes seconds to load
+
+        if sys.modules["msgspec"].__spec__ is None:
+            del sys.modules["msgspec"]  # all of this program that a trace needs is loaded
         gc.freeze()  # looking through torch for garbage took a tenth of a trace
         result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
         say(ChildLine(result=msgspec.structs.replace(result, warnings=(*notices, *result.warnings))))
     except UserError as error:
-        say(ChildLine(error=str(error), frames=_own_frames(error), beyond_trace=isinstance(error, BeyondTraceError)))
+        frames: list[str] = []  # the lines of the user's own files that led to what the error was made from
+        if error.__cause__ is not None:
+            from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
+
+            led = traceback.extract_tb(error.__cause__.__traceback__)
+            frames = [f"{one.filename}:{one.lineno} in {one.name}: {one.line}" for one in led if is_users(one.filename)]
+        say(ChildLine(error=str(error), frames=tuple(frames), beyond_trace=isinstance(error, BeyondTraceError)))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
         traceback.print_exc()
         say(ChildLine(error=f"the trace itself failed: {type(error).__name__}: {error}", beyond_trace=True))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def load() -> None:
-    """Load torch and all of this program that a trace needs; then nothing stands in for msgspec any more.
-
-    Raises:
-        UserError: torch cannot be loaded.
-    """
-    try:
-        importlib.import_module("torch")
-    except Exception as error:  # noqa: BLE001 - a library that is missing, or of another build: whatever it is, it is torch's
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
-    from vramtui.dryrun.fake import session  # noqa: F401,PLC0415 - torch takes seconds to load
-
-    if sys.modules["msgspec"].__spec__ is None:
-        del sys.modules["msgspec"]
-
-
-def _own_frames(error: UserError) -> tuple[str, ...]:
-    """The lines of the user's own files that led to what the error was made from."""
-    cause = error.__cause__
-    if cause is None:
-        return ()
-    from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
-
-    frames = traceback.extract_tb(cause.__traceback__)
-    return tuple(
-        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames if is_users(frame.filename)
-    )
 
 
 def trace_here(

@@ -55,12 +55,9 @@ _READ = (
 
 
 def fails_without_a_trace(func: Any, given: Any, error: BaseException) -> bool | None:
-    """Return whether an operator fails on tensors that are not fake; None if that is unknown.
+    """Return whether an operator fails on tensors that are not fake, as it did in a trace; None if that is unknown.
 
-    Args:
-        func: the operator.
-        given: its positional and named arguments, whose tensors are on the meta device.
-        error: what it raised in the trace.
+    `given` are its positional and named arguments, whose tensors are on the meta device.
     """
     tensors: list[torch.Tensor] = []
 

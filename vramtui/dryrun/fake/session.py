@@ -19,15 +19,7 @@ from vramtui.dryrun.fake.dispatch import composites, values
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
 from vramtui.dryrun.fake.failures import Escape
-from vramtui.dryrun.fake.kernels import (
-    convolution,  # noqa: F401 - each registers its operators
-    copies,  # noqa: F401 - as above
-    layers,
-    matmul,
-    recurrent,
-    reductions,  # noqa: F401 - as above
-    unshaped,  # noqa: F401 - as above
-)
+from vramtui.dryrun.fake.kernels import convolution, layers, matmul, recurrent  # noqa: F401 - it registers operators
 from vramtui.dryrun.result import Progress, TraceRequest
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
@@ -42,7 +34,7 @@ class TraceSession:
         self.context = cuda_context_bytes(card.capability)
         allocator.hold_outside(self.context)
         facts = SimulatedCard(card.name, card.total_memory, card_limits(card))
-        self.request = request
+        self.request, self._progress = request, progress
         self.shielded = bool(request.scratch)  # whether what the code writes is thrown away
         self.where = Whereabouts()
         self.memory = SimulatedMemory(allocator, facts, self.where)
@@ -81,8 +73,11 @@ class TraceSession:
         return self
 
     def tell_place(self) -> None:
-        """Say where the code is; from any thread."""
-        self.recorder.goes_on(self.where.user_line(self._thread))
+        """Report the line at which a phase goes on, from any thread; before the first step it is -1."""
+        phase, step = self.phases.now, self.phases.step_of(self.phases.now)
+        allocated, line = self.memory.allocator.stats.allocated, self.where.user_line(self._thread)
+        peak = self.memory.peak
+        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, line=line))
 
     def __exit__(self, *error: object) -> None:
         self._mode.__exit__(*error)

@@ -41,34 +41,22 @@ class Meta:
         pass
 
 
-def msgspec_stand_in() -> ModuleType:
-    """A module `msgspec` with as much as a child process uses."""
-    module: Any = ModuleType("msgspec", "Stands in for msgspec in a process that traces.")
-    module.Struct = Struct
-    module.Meta = Meta
-    module.structs = SimpleNamespace(replace=dataclasses.replace)
-    module.json = SimpleNamespace(encode=lambda value: json.dumps(value, default=vars).encode())
-    stand_in: ModuleType = module
-    return stand_in
-
-
-def carry_package() -> None:
-    """Make `vramtui` importable from where it lies, with or without what it is installed with."""
+def main() -> None:
+    """Run a module as `python -m MODULE ARGS...` does, with no folder in front of the search path."""
+    here = str(Path(__file__).parent)
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    del sys.argv[0]
     spec = importlib.util.spec_from_file_location("vramtui", PACKAGE / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
     sys.modules["vramtui"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["vramtui"])
     if importlib.util.find_spec("msgspec") is None:
-        sys.modules["msgspec"] = msgspec_stand_in()
-
-
-def main() -> None:
-    """Run a module as `python -m MODULE ARGS...` does, with no folder in front of the search path."""
-    here = str(Path(__file__).parent)
-    sys.path[:] = [folder for folder in sys.path if folder != here]
-    del sys.argv[0]
-    carry_package()
+        module: Any = ModuleType("msgspec", "Stands in for msgspec in a process that traces.")
+        module.Struct, module.Meta = Struct, Meta
+        module.structs = SimpleNamespace(replace=dataclasses.replace)
+        module.json = SimpleNamespace(encode=lambda value: json.dumps(value, default=vars).encode())
+        sys.modules["msgspec"] = module
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -57,6 +57,7 @@ class SimulatedMemory:
 
     Attributes:
         entries: the storages that are there, by their `_cdata`.
+        alive: those that hold a block, by their birth.
         changes: bytes allocated and reserved after each event.
         unseen_share: of reserved, for what libraries may hold beyond it.
         operator: the last that was followed.
@@ -86,7 +87,7 @@ class SimulatedMemory:
         self._where, self._conf, self._next_address = where, _configured(), 0x7F00_0000_0000
         self._shared: set[int] = set()
         # Of those that have died only the ones of the peak are kept.
-        self._alive: dict[int, StorageEntry] = {}
+        self.alive: dict[int, StorageEntry] = {}
         self._died: list[StorageEntry] = []
         self._phase_began = 0, (0, 0)  # how many events there were by then, and the bytes
 
@@ -142,7 +143,7 @@ class SimulatedMemory:
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
         entry.birth, entry.phase, entry.operator = len(self.changes), self.phase(), self.operator
         self._where.locate(entry)
-        self._alive[entry.birth] = entry
+        self.alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
             self.peak, self._peak_event = allocator.stats.allocated, entry.birth
             self._died.clear()
@@ -156,7 +157,7 @@ class SimulatedMemory:
             self.allocator.complete(entry.block)
         entry.block = None
         self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
-        self._alive.pop(entry.birth, None)
+        self.alive.pop(entry.birth, None)
         if entry.birth <= self._peak_event:
             self._died.append(entry)
 
@@ -221,12 +222,9 @@ class SimulatedMemory:
         if nbytes:
             self._take_anew(storage._cdata, entry, nbytes)
 
-    def alive(self) -> list[StorageEntry]:
-        return list(self._alive.values())
-
     def alive_at_peak(self) -> list[StorageEntry]:
         """The entries that were there when allocated was highest for the first time."""
-        entries = (*self._alive.values(), *self._died)
+        entries = (*self.alive.values(), *self._died)
         return sorted((e for e in entries if e.birth <= self._peak_event), key=lambda entry: entry.birth)
 
 

@@ -178,8 +178,17 @@ class PhaseTracker:
         if is_phase:
             self.end("backward")
             self.now = "input"
-        if is_outer and not self._trains:
-            self._passed()
+        if not is_outer or self._trains:
+            return
+        # Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak.
+        highest = (self._memory.peak, self._memory.allocator.stats.reserved)
+        self._alike = self._alike + 1 if highest == self._last_highest else 0
+        self._last_highest = highest
+        if self._alike >= _STEADY_PASSES:
+            self._memory.warn(STEADY_NOTE)
+            if self.now == "model":  # no module was called: what the passes held is that phase's
+                self.end("model")
+            raise TraceFinished
 
     def install(self, patches: Patches) -> None:
         def within(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -295,14 +304,3 @@ class PhaseTracker:
                 return False
         self.models.add(module)
         return True
-
-    def _passed(self) -> None:
-        """Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak."""
-        highest = (self._memory.peak, self._memory.allocator.stats.reserved)
-        self._alike = self._alike + 1 if highest == self._last_highest else 0
-        self._last_highest = highest
-        if self._alike >= _STEADY_PASSES:
-            self._memory.warn(STEADY_NOTE)
-            if self.now == "model":  # no module was called: what the passes held is that phase's
-                self.end("model")
-            raise TraceFinished

@@ -126,16 +126,10 @@ class TraceRecorder:
                 reserved=stats.reserved,
                 peak_allocated=peak_allocated,
                 peak_reserved=peak_reserved,
-                categories=_sums(self._memory.alive()),
+                categories=_sums(list(self._memory.alive.values())),
             )
         )
         self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
-
-    def goes_on(self, line: str) -> None:
-        """Report that a phase goes on, at this line of the code; the step is -1 before the first."""
-        phase, allocated = self.phases.now, self._memory.allocator.stats.allocated
-        step, peak = self.phases.step_of(phase), self._memory.peak
-        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, line=line))
 
     def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""

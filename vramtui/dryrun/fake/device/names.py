@@ -43,12 +43,9 @@ def install(patches: Patches) -> None:
             return _moved_buffer(self, target, None)
         return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
-    def pin_memory(self: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
-        return self
-
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
-    patches.set(torch.Tensor, "pin_memory", pin_memory)
+    patches.set(torch.Tensor, "pin_memory", lambda self, *_args, **_kwargs: self)
     # Give "cuda" its index wherever a tensor is made of data.
 
     def with_index(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -235,8 +235,15 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._reentry.shapes_only = before
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is _TO_COPY and kwargs.get("device") is not None and changes_nothing(args[0], kwargs):
-            return _ALIAS(args[0])
+        device = kwargs.get("device")
+        if (
+            func is _TO_COPY
+            and device is not None
+            and device.type == args[0].device.type != "cpu"
+            and kwargs.get("dtype") in (None, args[0].dtype)
+            and kwargs.get("memory_format") is None
+        ):
+            return _ALIAS(args[0])  # it is there already
         is_sparse = func is _MAKE_COO or any(
             isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
         )
@@ -331,10 +338,3 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     if dtype in _INTEGERS or (dtype is None and is_whole):
         return elements <= MOST_INTEGERS
     return elements <= MOST_FRACTIONS and (is_sized or name == "scalar_tensor")
-
-
-def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
-    """Return whether a copy to "cuda" would land where `source` already is."""
-    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
-        return False
-    return bool(kwargs["device"].type == source.device.type != "cpu")

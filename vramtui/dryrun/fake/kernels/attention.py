@@ -10,16 +10,8 @@ import torch
 
 from vramtui.dryrun.fake.device.device import tensors_of
 from vramtui.dryrun.fake.kernels import after, kernel
+from vramtui.estimators.torch_facts import sdpa_backend as facts
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.torch_facts.sdpa_backend import (
-    SHARED_HEADS_SINCE,
-    AttentionCall,
-    EfficientKernel,
-    SdpaBackend,
-    backend_order,
-    can_use,
-    efficient_staging_bytes,
-)
 
 _OPS: Any = torch.ops.aten
 _RELEASE = release_of(torch.__version__)
@@ -34,7 +26,7 @@ _Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None] 
 
 def choose(
     tensors: _Tensors, capability: tuple[int, int], *, dropout: float, causal: bool, grouped: bool
-) -> SdpaBackend:
+) -> facts.SdpaBackend:
     """The kernel CUDA would take, of those that are allowed.
 
     Raises:
@@ -48,7 +40,7 @@ def choose(
         "efficient": flags._get_mem_efficient_sdp_enabled,
         "math": flags._get_math_sdp_enabled,
     }
-    asked = AttentionCall(
+    asked = facts.AttentionCall(
         dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
         query=tuple(query.shape),
         key=tuple(key.shape),
@@ -63,9 +55,9 @@ def choose(
         release=_RELEASE,
     )
     strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
-    for backend in backend_order(capability):
+    for backend in facts.backend_order(capability):
         fits = backend == "math" or not strided
-        if fits and allowed[backend]() and can_use(backend, asked, capability):
+        if fits and allowed[backend]() and facts.can_use(backend, asked, capability):
             return backend
     raise RuntimeError("No available kernel. Aborting execution.")
 
@@ -178,7 +170,7 @@ def _for_each_head(heads: int, *shared: torch.Tensor) -> list[int]:
 def efficient_forward(call: Any) -> Any:
     """The seed and offset it returns live on the host, or are empty ones on the card."""
     out = call.untracked()
-    if _RELEASE >= SHARED_HEADS_SINCE and not call.argument("dropout_p"):  # left out where it is none
+    if _RELEASE >= facts.SHARED_HEADS_SINCE and not call.argument("dropout_p"):  # left out where it is none
         out = (*out[:2], *(out[0].new_empty((), dtype=torch.int64) for _ in out[2:]))
         call.take(out)
     else:
@@ -202,9 +194,9 @@ def efficient_backward(call: Any, _out: Any) -> None:
     else:
         product, sums, delta = (call.scratch(size) for size in (grad.numel() * _FLOAT, delta_bytes, delta_bytes))
         call.drop(sums, product)
-    how = EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.argument("dropout_p")))
+    how = facts.EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.argument("dropout_p")))
     widths = width, value.shape[-1]
-    workspace = call.scratch(efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
+    workspace = call.scratch(facts.efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
     call.drop(delta, workspace)
 
 

@@ -9,20 +9,8 @@ from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.kernels import kernel
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import partial
+from vramtui.estimators.torch_facts import convolutions as facts
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.convolutions import (
-    AMPERE,
-    HEADER,
-    REAL,
-    ConvolutionCall,
-    Direction,
-    asked_workspace,
-    copies,
-    deterministic_workspace,
-    is_without_device,
-    measured_card,
-    tried_workspace,
-)
 from vramtui.estimators.torch_facts.releases import release_of
 
 # The largest shortfall of reserved against the CUDA build without a device among public nets whose convolutions were
@@ -57,7 +45,7 @@ _SPATIAL_3D = 5
 _CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, at: Direction) -> None:
+def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, at: facts.Direction) -> None:
     """Take and give back what cuDNN is likely to ask for.
 
     With `torch.backends.cudnn.benchmark` the first call of each thread times each kernel (cudnn/Conv_v8.cpp, 2.13): the
@@ -66,7 +54,7 @@ def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, 
     """
     memory, cudnn = call.memory, torch.backends.cudnn
     limits, release = card_limits(memory.device), release_of(torch.__version__)
-    convolution = ConvolutionCall(
+    convolution = facts.ConvolutionCall(
         shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
         dtype=str(tensor.dtype).removeprefix("torch."),
         itemsize=tensor.element_size(),
@@ -77,23 +65,23 @@ def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, 
         transposed=call.argument("transposed"),
         channels_last=_form_of_both(tensor, weight) is not torch.contiguous_format,
     )
-    nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=cudnn.allow_tf32)
+    nbytes, is_measured = facts.asked_workspace(convolution, at, limits, release, tf32=cudnn.allow_tf32)
     convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
     deterministic = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-    tf32 = cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
+    tf32 = cudnn.allow_tf32 and limits.capability >= facts.AMPERE and convolution.dtype == "float32"
     if not nbytes and deterministic and tf32 and weight.dim() < _SPATIAL_3D and not convolution.channels_last:
         # The usual kernel need not be deterministic (as PyTorch 2.13's CUDA build answers).
-        nbytes = deterministic_workspace(convolved, plain)
+        nbytes = facts.deterministic_workspace(convolved, plain)
         is_measured = is_measured and not nbytes
-    card = measured_card(limits.capability, limits.multiprocessors)
-    if card not in {REAL, None} and not is_without_device():
+    card = facts.measured_card(limits.capability, limits.multiprocessors)
+    if card not in {facts.REAL, None} and not facts.is_without_device():
         memory.warn(MODEL_NOTE)
     if not is_measured:
         memory.warn(CUDNN_NOTE)
         memory.unseen_share = CUDNN_SHARE
     if is_measured is None:
         memory.bounded = True
-        most = copies(convolved, ("input", "weight", "output")) + HEADER
+        most = facts.copies(convolved, ("input", "weight", "output")) + facts.HEADER
         other = "" if card is not None else " on such a card"
         line = memory.user_line() or "a line of a library"
         shown = format_bytes(most), format_bytes(nbytes)
@@ -101,7 +89,7 @@ def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, 
     tried = convolved, plain, torch._C._current_graph_task_id() != -1
     if cudnn.benchmark and tried not in memory.convolutions_tried:
         memory.convolutions_tried.add(tried)
-        tested, room = tried_workspace(convolved, plain), memory.allocator.largest_available
+        tested, room = facts.tried_workspace(convolved, plain), memory.allocator.largest_available
         memory.warn(BENCHMARK_NOTE.format(format_bytes(room)), same=BENCHMARK_NOTE)
         memory.bounded = True
         if largest := nbytes if tested is None or tested[0] > room else max(nbytes, tested[0]):
@@ -176,7 +164,7 @@ def convolution_backward(call: Any) -> Any:
     elif is_native:
         call.copy(grad)
     columns: list[Any] = []
-    directions: tuple[Direction, Direction] = ("input", "weight")
+    directions: tuple[facts.Direction, facts.Direction] = ("input", "weight")
     for value, at in zip(out, directions, strict=False):
         if value is None:
             continue

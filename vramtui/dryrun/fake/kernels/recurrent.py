@@ -12,15 +12,9 @@ import torch
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels import kernel
-from vramtui.estimators.torch_facts.recurrent import (
-    RECURRENT_NOTE,
-    Cell,
-    RecurrentSizes,
-    reserve_bytes,
-    workspace_bytes,
-)
+from vramtui.estimators.torch_facts import recurrent as facts
 
-MODES: tuple[Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnnRNNMode_t, which counts from 0
+MODES: tuple[facts.Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnnRNNMode_t, which counts from 0
 
 
 def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -32,12 +26,12 @@ def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torc
     return parts
 
 
-def _sizes(call: Any) -> tuple[RecurrentSizes, bool]:
+def _sizes(call: Any) -> tuple[facts.RecurrentSizes, bool]:
     """The sizes of a call, and whether its batches come first; a packed one is as long as its longest."""
     sequence, hidden, packed = call.args[0], call.argument("hidden_size"), call.argument("batch_sizes")
     steps, batch = (len(packed), packed[0]) if packed else sequence.shape[:2]
     batch_first = call.argument("batch_first") and not packed
-    sizes = RecurrentSizes(
+    sizes = facts.RecurrentSizes(
         cell=MODES[call.argument("mode")],
         batch=steps if batch_first else batch,
         steps=batch if batch_first else steps,
@@ -65,9 +59,9 @@ def forward(call: Any) -> Any:
         strides = (out.shape[2], out.shape[0] * out.shape[2], 1)
         out = torch.empty_strided(out.shape, strides, dtype=out.dtype, device=out.device)
     call.take((out, hidden, cell, buffer))
-    call.scratch(workspace_bytes(sizes, dropout=dropout))
+    call.scratch(facts.workspace_bytes(sizes, dropout=dropout))
     reserve = sequence.new_empty(
-        reserve_bytes(sizes, dropout=dropout) if call.argument("train") else 0, dtype=torch.uint8
+        facts.reserve_bytes(sizes, dropout=dropout) if call.argument("train") else 0, dtype=torch.uint8
     )
     return out, hidden, cell, call.take(reserve), buffer
 
@@ -84,7 +78,7 @@ def backward(call: Any) -> Any:
         call.scratch(sequence.nbytes)
     none = sequence.new_empty(0)
     grads = [none if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
-    workspace = workspace_bytes(sizes, dropout=call.argument("dropout") > 0)
+    workspace = facts.workspace_bytes(sizes, dropout=call.argument("dropout") > 0)
     call.drop(call.scratch(workspace))
     parts: list[torch.Tensor] = []
     if call.argument("output_mask")[3]:
@@ -126,13 +120,13 @@ def _takes(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
 
 
-def _steered(name: Cell, plain: Any, memory: SimulatedMemory) -> Any:
+def _steered(name: facts.Cell, plain: Any, memory: SimulatedMemory) -> Any:
     states: dict[str, torch.Tensor] = {}
 
     def run(data: torch.Tensor, *rest: Any) -> Any:
         if not _takes(data):
             return plain(data, *rest)
-        memory.warn(RECURRENT_NOTE)
+        memory.warn(facts.RECURRENT_NOTE)
         if isinstance(rest[0], torch.Tensor) and isinstance(rest[2], (list, tuple)):
             memory.warn(_PACKED_NOTE)
             sizes, hx, weights, biases, layers, dropout, training, bidirectional = rest

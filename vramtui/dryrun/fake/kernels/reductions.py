@@ -7,15 +7,8 @@ from typing import Any, NamedTuple
 import torch
 
 from vramtui.dryrun.fake.kernels import after, kernel, works_in
+from vramtui.estimators.torch_facts import reduction as facts
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.estimators.torch_facts.reduction import (
-    Reduction,
-    ReductionScratch,
-    pieces,
-    reduction_scratch,
-    scan,
-    sort_pairs,
-)
 
 
 class Dimension(NamedTuple):
@@ -73,9 +66,9 @@ def plan(
     *,
     accumulator: int,
     vector: int = 4,
-) -> ReductionScratch:
+) -> facts.ReductionScratch:
     if not tensor.dim() or not tensor.numel() or not out.numel():
-        return ReductionScratch()
+        return facts.ReductionScratch()
     dimensions = merged(tensor, dims, out)
     reduced = [dim for dim in dimensions if dim.out == 0]
     remaining = dimensions[len(reduced) :]
@@ -93,7 +86,7 @@ def plan(
             numbers += [dim.inp for i, dim in enumerate(dimensions) if i != len(reduced)]
             out_vector = next(size for size in (4, 2, 1) if not any(number % size for number in numbers))
             wide //= out_vector
-    asked = Reduction(
+    asked = facts.Reduction(
         along=along,
         inputs=inputs,
         outputs=outputs,
@@ -102,7 +95,7 @@ def plan(
         out_vector=out_vector,
         accumulator=accumulator,
     )
-    return reduction_scratch(asked, card)
+    return facts.reduction_scratch(asked, card)
 
 
 def partial(
@@ -185,7 +178,7 @@ def cumulative(call: Any, out: Any) -> None:
     if tensor.dtype is not out.dtype or not tensor.is_contiguous():
         call.scratch(out.nbytes)
     if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
-        call.scratch(scan(tensor.numel()))
+        call.scratch(facts.scan(tensor.numel()))
 
 
 @after("sort", "sort.stable")
@@ -200,16 +193,16 @@ def sort(call: Any, _out: Any) -> None:
         call.scratch(row * _INDEX)
     elif rows == 1 or row >= _LONG_ROW:
         call.scratch(row * _INDEX)
-        call.scratch(sort_pairs(row, item, _INDEX, 8 * item, capability))
+        call.scratch(facts.sort_pairs(row, item, _INDEX, 8 * item, capability))
     elif rows < _MANY_ROWS:
         call.scratch(count * _INDEX)  # a segment and a place for each
         call.scratch(count * _INDEX)
         keys = call.scratch(count * item)
-        call.drop(call.scratch(sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
-        call.scratch(sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
+        call.drop(call.scratch(facts.sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
+        call.scratch(facts.sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
     else:
         call.scratch(count * _INDEX)
-        call.scratch(pieces(count * item, count * _INDEX))
+        call.scratch(facts.pieces(count * item, count * _INDEX))
 
 
 @kernel("logsumexp")
