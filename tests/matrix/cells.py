@@ -38,7 +38,7 @@ def say(text):
 JOBS = {
     "exit-0": "take(1 << 20); say('zero')",
     "exit-3": "take(1 << 20); say('three'); sys.exit(3)",
-    "signal": "take(1 << 20); say('signal'); os.kill(os.getpid(), signal.SIGUSR1)",
+    "signal": "take(1 << 20); say('signal'); os.setpgid(0, 0); os.killpg(0, signal.SIGUSR1)",
     "out-of-memory": "say('before')\nif MANY:\n    take(100 << 30)\nsys.exit(1)",
     "fork": "say('parent')\nif os.fork() == 0:\n    say('child')\n    os._exit(5)\ncode = os.wait()[1] >> 8\n"
     "take(1 << 20)\nsys.exit(code)",

@@ -676,7 +676,7 @@ def keep_job() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDED)
     job = os.fork()
     if not job:
-        os.setsid()
+        os.setpgid(0, 0)  # as a shell does
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _become(command, order["scratch"], order["unchanged"])
     code, was_ended, waits = 0, False, False
