@@ -111,7 +111,6 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
     assert not found["bounded"]
 
 
-# Sizes that follow from what kernels would have computed.
 GUESSED = {
     "a whole number": "n = int(x.abs().sum().item())\n",
     "a product of a loss": "loss = x.mean().item()\nn = max(1, int(100 * loss))\n",
@@ -130,6 +129,7 @@ LOGGED = {
     "meter = Meter()\nmeter.add(x.mean())\nprint('%.2f' % meter.last, meter.all, json.dumps(meter.all))\n",
     "a result": "def train():\n    total = 0\n    for _ in 'ab':\n        total += x.mean().item()\n    return total\n"
     "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
+    "a text": "n = (x > 0).sum().item()\ndef bar(*texts): pass\nbar('%d of %d' % (n, 9), f'{n} of 9')\n",
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
     "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,10 +49,8 @@ HARMLESS = TAKING | frozenset(
         "all_reduce", "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
-LIBRARIES = frozenset({"torch", "np", "numpy", "math"})
 HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
 MOST_CALLS = 3  # of functions of one file through which a value is followed
-SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
@@ -141,7 +140,9 @@ def decides(text: str, line: int, use: int) -> bool:
         if not isinstance(node, ast.Assign):
             continue
         calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-        given = [part for one in calls if _names(one.func) & LIBRARIES for part in one.args]  # nothing follows it there
+        given = [
+            part for one in calls if _names(one.func) & {"torch", "np", "numpy", "math"} for part in one.args
+        ]  # nothing follows it there
         if any(_names(part) & values or (node is statement and "item" in _called(part)) for part in given):
             arrays |= _names_made_of(function, node) or set()
     return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
@@ -156,7 +157,7 @@ def may_decide(text: str, line: int) -> bool:
         return True
     if statement is None:
         return True
-    if getattr(function, "name", "") in SHOWING:
+    if getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
         return False
@@ -234,7 +235,7 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
     """Return whether a call gives a read value, or one of these names, to a function that may make a size of it."""
     if not isinstance(node, ast.Call):
         return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if name in HARMLESS or name.lower().startswith(HARMLESS_STARTS):
         return False
     given = [*node.args, *(one.value for one in node.keywords)]
@@ -244,7 +245,7 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
 def _called(tree: ast.AST) -> set[str]:
     """The names of the functions and methods that are called."""
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called}
+    return {getattr(node, "attr", getattr(node, "id", "")) for node in called}
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
@@ -268,7 +269,12 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    """The names below a node but for those that only become part of a text."""
+    text = getattr(getattr(node, "left", None), "value", None)
+    if isinstance(node, ast.JoinedStr) or isinstance(text, str):  # also `text % names`
+        return set()
+    own = {node.id} if isinstance(node, ast.Name) else set()
+    return own.union(*map(_names, ast.iter_child_nodes(node)))
 
 
 def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
@@ -296,8 +302,7 @@ def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
 def _targets(node: ast.stmt) -> set[str] | None:
     """The names that a statement gives something to; None for an attribute, which others see."""
     if isinstance(node, ast.Expr):
-        name = _appended(node.value)
-        return set() if name is None else {name}
+        return {name} if (name := _appended(node.value)) else set()
     if isinstance(node, ast.Assign):
         targets = node.targets
     elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
@@ -316,13 +321,8 @@ def _targets(node: ast.stmt) -> set[str] | None:
 
 def _appended(value: ast.expr) -> str | None:
     """The list that something is appended to."""
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in {"append", "extend"}
-    ):
-        return value.func.value.id if isinstance(value.func.value, ast.Name) else None
-    return None
+    method: Any = getattr(value, "func", None)
+    return getattr(method.value, "id", None) if getattr(method, "attr", "") in {"append", "extend"} else None
 
 
 def _decides(node: ast.AST, values: set[str]) -> bool:
