@@ -7,7 +7,6 @@ import errno
 import functools
 import io
 import json
-import math
 import os
 import pathlib
 import platform
@@ -124,6 +123,8 @@ class Copies:
         try:
             folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - Path asks what asks this
             real = self.original(f"{os.path.realpath(folder).rstrip('/')}/{name}")
+        except FileNotFoundError:  # the folder that this process is in was removed
+            return None
         finally:
             self._asked.looks = False
         return real if name and real.startswith(self._roots) and not f"{real}/".startswith(self._not) else None
@@ -633,7 +634,6 @@ def _add_own_folders(places: dict[str, bool], path: str) -> None:
 
 GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
 DAEMONS = 30.0  # seconds in which what a job has left behind it may begin to use CUDA, where nothing else of it did
-LOOK_EVERY = 0.2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
 ENDED = (signal.SIGTERM, signal.SIGCHLD)
@@ -680,7 +680,7 @@ def keep_job() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _become(command, order["scratch"], order["unchanged"])
     code, was_ended, waits = 0, False, False
-    until = math.inf if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
+    until = float("inf") if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -693,10 +693,10 @@ def keep_job() -> None:
             until = time.monotonic() + DAEMONS if waits else 0.0
         elif not pid:
             if waits and used_cuda and not was_ended:
-                waits, until = False, math.inf
+                waits, until = False, float("inf")
             if time.monotonic() >= until:
                 _signal_started(signal.SIGKILL)
-            seen = signal.sigtimedwait(ENDED, LOOK_EVERY)
+            seen = signal.sigtimedwait(ENDED, 0.2)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE
                 _signal_started(signal.SIGTERM)
