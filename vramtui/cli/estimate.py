@@ -283,7 +283,9 @@ def print_estimates(
         for other in estimates[1:]:
             _print_wrapped("", f"{other.method}: {fit_on(other, workload, device).line(device.name)}")
     else:
-        _print_wrapped("", f"needs {format_bytes(first.process, 2)}", strong=True)
+        pool = isinstance(run := preset_file.preset.run, ServeRun) and not run.is_llama_cpp and device.total_memory
+        of = f" of the {format_bytes(pool)} of {device.name}, its share of a GPU" if pool else ""
+        _print_wrapped("", f"{'takes' if of else 'needs'} {format_bytes(first.process, 2)}{of}", strong=True)
     print_job(preset_file, whole=explain)
     unit, name = unit_of(max((one.process or 0 for one in estimates), default=0))
     step = "" if first.peak_step is None else f", step {first.peak_step + 1}"

@@ -143,7 +143,7 @@ def known_models(library: PresetLibrary) -> list[KnownModel]:
     return sorted(models, key=lambda one: (-one.parameters, place(one.name)))
 
 
-class ModelFit(msgspec.Struct, frozen=True, kw_only=True):
+class ModelFit(msgspec.Struct, frozen=True):
     """A model that fits.
 
     Attributes:
@@ -180,9 +180,8 @@ def preset_that_fits(question: Question, fit: ModelFit) -> PresetFile:
         if tokens is not None
     )
     preset_file = preset_named(fit.name, PresetLibrary())
-    more = [f"run.quantization={quantization}"] if quantization else []
-    preset = apply_overrides(preset_file.preset, (*question.settings, *more, f"--seq-len={context}"))
-    return msgspec.structs.replace(preset_file, preset=preset)
+    settings = (*question.settings, *_type_of(preset_file.preset, quantization), f"--seq-len={context}")
+    return msgspec.structs.replace(preset_file, preset=apply_overrides(preset_file.preset, settings))
 
 
 def models_that_fit(question: Question, room: Room) -> Iterator[ModelFit]:
@@ -226,8 +225,7 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         if None in contexts:  # this one takes more
             contexts.append(None)
             continue
-        more = (f"run.quantization={quantization}",) if quantization else ()
-        workload = apply_overrides(preset, (*question.settings, *more)).workload
+        workload = apply_overrides(preset, (*question.settings, *_type_of(preset, quantization))).workload
         if isinstance(workload.run, ServeRun) and workload.run.gpu_memory_utilization == USUAL_SHARE:
             free = room.device.total_memory
             share = USUAL_SHARE if room.whole == free else min(USUAL_SHARE * room.whole, free - BEYOND_SHARE) / free
@@ -239,11 +237,13 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         context, size = answer or (None, 0)
         contexts.append(context)
         needs = size or needs
-    return (
-        None
-        if not needs
-        else ModelFit(name=one.name, parameters=one.parameters, own=own, contexts=tuple(contexts), needs=needs)
-    )
+    return ModelFit(one.name, one.parameters, own, tuple(contexts), needs) if needs else None
+
+
+def _type_of(preset: Preset, quantization: str) -> list[str]:
+    """Return the setting for a column; gpt-oss has its experts in MXFP4 in F16 files too."""
+    is_own = not quantization or (quantization == "none" and preset.run.quantization == "mxfp4")
+    return [] if is_own else [f"run.quantization={quantization}"]
 
 
 def _longest(workload: Workload, least: int, most: int, device: Device) -> tuple[int, int] | None:

@@ -109,14 +109,18 @@ _TGI_ARGS = re.compile(
 # Variables of other programs that are passed on; the rest of an environment says nothing of memory.
 _COUNT = re.compile(r"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+")
 _GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([\w.-]*[A-Za-z][\w.-]*):?)?(\d+)?")
+_ON_GPU = re.compile(r"nvidia|gpu|cuda|inference", re.IGNORECASE)
 
 
 class Pasted(msgspec.Struct, frozen=True):
-    """The command that starts a job, with the variables that count behind it, and the GPUs that its script asks for."""
+    """The command that starts a job, with the variables that count behind it, the GPUs that its script asks for, and
+    other services of its file that use a GPU.
+    """
 
     command: str
     gpus: int | None = None
     card: str = ""
+    others: tuple[str, ...] = ()
 
 
 def is_command(text: str) -> bool:
@@ -184,7 +188,8 @@ def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Paste
     image = f"# {services[chosen].get('image', '')}\n"
     pasted = command_in(image + shlex.join([*variables, *commands[chosen]]))
     counts = re.findall(r"'count': (\d+)", str(services[chosen].get("deploy")))
-    return msgspec.structs.replace(pasted, gpus=int(counts[0])) if counts else pasted
+    others = tuple(key for key, value in services.items() if key != chosen and _ON_GPU.search(str(value)))
+    return msgspec.structs.replace(pasted, gpus=int(counts[0]) if counts else pasted.gpus, others=others)
 
 
 def _service_words(service: Mapping[str, Any]) -> list[str]:

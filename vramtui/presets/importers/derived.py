@@ -224,6 +224,8 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
         why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
         raise UserError(f"the command {why}: give its model's name to `vramtui estimate`, and its flags")
     unused = unused_options(line, derived, files)
+    unused = [f"{one} (write it before --)" if re.fullmatch(r"--gpu[ =]\w{2,}", one) else one for one in unused]
+    unused += [f"the service {name}" for name in pasted.others]
     words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
     if pasted.gpus is not None:
         words.append(f"The file asks for {pasted.gpus} {f'{pasted.card} ' if pasted.card else ''}GPUs.")

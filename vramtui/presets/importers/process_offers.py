@@ -364,7 +364,11 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         if off and "run.checkpointing" not in known:
             workload = _changed(workload, "run.checkpointing", "none") or workload
             known["run.checkpointing"] = Known("run.checkpointing", "command line", off)
-        started = [(name, defaults) for name, starts, defaults in LAUNCHERS if starts(line, family)]
+        kinds = {*_kinds(line, family)}
+        started = [
+            (name, defaults) for name, kind, script, defaults in LAUNCHERS
+            if kind in kinds and re.fullmatch(script, line.script)
+        ]  # fmt: skip
         last = {key: (default, name) for name, defaults in started for key, default in defaults.items()}
         for key, (default, launcher) in last.items():
             if key in known or not _has(workload, key) or (key == "run.lora" and any("lora" in one for one in known)):
@@ -429,10 +433,11 @@ def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
 
 def _has(workload: Workload, key: str) -> bool:
     head, _, name = key.partition(".")
+    optional = name == "lora" or isinstance(workload.run, ServeRun)
     return (
         head == "run"
         and name in workload.run.__struct_fields__
-        and (name == "lora" or getattr(workload.run, name) is not None)
+        and (optional or getattr(workload.run, name) is not None)
     )
 
 
@@ -472,64 +477,50 @@ def is_served(preset_file: PresetFile, command: str) -> bool:
 # TRL's configurations are a Trainer's with gradient_checkpointing True from 0.22 on (trl/trainer/sft_config.py, since
 # 1.0 base_config.py) and False before, so it is unknown for TRL's own scripts, and for people's own, whose flags are
 # the same with either library.
-_TRL = {"bco", "cpo", "dpo", "gkd", "grpo", "kto", "orpo", "ppo", "reward", "rloo", "sft"}  # in its scripts' names
+_TRL = "bco|cpo|dpo|gkd|grpo|kto|orpo|ppo|reward|rloo|sft"  # in its scripts' names
+_TUNING = "LLaMA-Factory, finetuning_type"
 
-
-def _is_trainer(line: CommandLine, family: str) -> bool:
-    return family == "trainer" and line.find("per_device_train_batch_size", "do_train") is not None
-
-
-def _is_llamafactory(line: CommandLine, family: str, *tuning: str) -> bool:
-    """Recognise LLaMA-Factory; with `tuning` only if its finetuning_type (or an empty text) is one of these."""
-    names = {option.name for option in line.options}
-    is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
-    option = line.find("finetuning_type")
-    is_tuned_so = not tuning or (option.value if option is not None else "") in tuning
-    return family == "trainer" and is_tuned_so and (is_named or {"stage", "finetuning_type"} <= names)
-
-
-# The program's name, what recognises its command line (of a family), and its defaults by a preset's key; `run.lora` is
-# None if it has no adapters.
-LAUNCHERS: tuple[tuple[str, Callable[[CommandLine, str], bool], Mapping[str, object]], ...] = (
+# The program's name, what `_kinds` recognises it by, its script, and its defaults by a preset's key; `run.lora` is None
+# if it has no adapters.
+LAUNCHERS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
     # transformers 5 (00349ae8), src/transformers/training_args.py: per_device_train_batch_size 8; TRL 0.24 and 1.9,
     # trl/trainer/*_config.py, leave it so
-    ("Trainer", _is_trainer, {"run.batch_size": 8}),
+    ("Trainer", "Trainer", r".*", {"run.batch_size": 8}),
     # as above: gradient_checkpointing False; examples/pytorch/*/run_*.py train all weights
     (
-        "transformers' example",
-        lambda line, family: (
-            _is_trainer(line, family)
-            and re.fullmatch(r"run_.*\.py", line.script) is not None
-            and not _TRL & {*line.script.removesuffix(".py").split("_")}
-        ),
+        "transformers' example", "Trainer", rf"run_(?!(?:.*_)?(?:{_TRL})[_.]).*\.py",
         {"run.checkpointing": "none", "run.lora": None},
     ),
     # diffusers (58eb52c0, 2026-08-23), examples/**/train_*.py: gradient_checkpointing is `store_true` in all 78
-    (
-        "diffusers' example",
-        lambda line, family: family == "diffusers" and line.script.startswith("train_"),
-        {"run.checkpointing": "none"},
-    ),
+    ("diffusers' example", "diffusers", r"train_.*", {"run.checkpointing": "none"}),
     # nanoGPT (3adf61e1, 2025-11-12), train.py: neither activation checkpointing nor adapters
-    (
-        "nanoGPT",
-        lambda line, family: family == "nanogpt" and "megatron" not in line.script,
-        {"run.checkpointing": "none", "run.lora": None},
-    ),
+    ("nanoGPT", "nanogpt", r"(?!.*megatron).*", {"run.checkpointing": "none", "run.lora": None}),
     # torchtune 0.6 (bd2a0fc7), recipes/full_*.py train all weights
-    ("torchtune", lambda line, family: family == "torchtune" and line.script.startswith("full_"), {"run.lora": None}),
+    ("torchtune", "torchtune", r"full_.*", {"run.lora": None}),
     # Megatron-LM core 0.6 and 0.14, megatron/training/arguments.py: recompute_granularity None, as later in
     # megatron/core/transformer/transformer_config.py; pretrain_*.py train all weights
-    ("Megatron-LM", lambda _, family: family == "megatron", {"run.lora": None, "run.checkpointing": "none"}),
+    ("Megatron-LM", "megatron", r".*", {"run.lora": None, "run.checkpointing": "none"}),
+    # llama-cpp-python 0.3, llama_cpp/server/settings.py: n_ctx 2048, n_gpu_layers 0, flash_attn False; one sequence
+    (
+        "llama-cpp-python", "llama.cpp", r"llama_cpp\.server",
+        {"run.max_model_len": 2048, "run.gpu_layers": 0, "run.attention": "eager", "run.max_num_seqs": 1},
+    ),
     # LLaMA-Factory 0.8.3 to 0.9.5, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing False
-    ("LLaMA-Factory", _is_llamafactory, {"run.checkpointing": "full"}),
+    ("LLaMA-Factory", "LLaMA-Factory", r".*", {"run.checkpointing": "full"}),
     # LLaMA-Factory 00577a85 (0.9.5), src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8,
     # lora_target all
-    (
-        "LLaMA-Factory",
-        lambda line, family: _is_llamafactory(line, family, "", "lora"),
-        {"run.lora": {"rank": 8, "target_modules": [ALL_LINEAR]}},
-    ),
+    ("LLaMA-Factory", f"{_TUNING} lora", r".*", {"run.lora": {"rank": 8, "target_modules": [ALL_LINEAR]}}),
     # as above: finetuning_type full trains all weights
-    ("LLaMA-Factory", lambda line, family: _is_llamafactory(line, family, "full"), {"run.lora": None}),
-)
+    ("LLaMA-Factory", f"{_TUNING} full", r".*", {"run.lora": None}),
+)  # fmt: skip
+
+
+def _kinds(line: CommandLine, family: str) -> Iterator[str]:
+    yield family
+    if family == "trainer":
+        if line.find("per_device_train_batch_size", "do_train") is not None:
+            yield "Trainer"
+        is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
+        if is_named or {"stage", "finetuning_type"} <= {option.name for option in line.options}:
+            option = line.find("finetuning_type")
+            yield from ("LLaMA-Factory", f"{_TUNING} {(option and option.value) or 'lora'}")
