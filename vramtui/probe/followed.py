@@ -122,7 +122,7 @@ class Follower:
                     return run(keys, op, args, kwargs)
                 try:
                     out = values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
-                    if op is convolution:
+                    if op is convolution and not torch._C._get_tracing_state():  # noqa: SLF001 - `torch.jit` would note it
                         self._reads.misses_convolutions |= torch.backends.cudnn.benchmark
                         self._reads.note_convolution(args, out, torch.channels_last)
                     return out
