@@ -98,7 +98,7 @@ def modules(value: str) -> str | None:
 
 def llama_cpp_layers(value: str) -> str | None:
     """Read `-ngl` and `-ncmoe`: a number, or all of them."""
-    return EVERY_LAYER if value in {"all", "-1", "-2"} else value if value.isdecimal() else None
+    return EVERY_LAYER if value in {"all", "-1", "-2"} else whole(value) if value.strip("0") else value[:1] or None
 
 
 def experts(value: str) -> str | None:
