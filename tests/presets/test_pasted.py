@@ -61,7 +61,7 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(("text", "values"), rows(__file__, "a_text_states_the_job"))
 def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    preset = preset_asked(text if text.startswith("llama-server ") else str(tmp_path / "a.log"), LIBRARY).preset
+    preset = preset_asked(text if " -" in text[:40] else str(tmp_path / "a.log"), LIBRARY).preset
     found = msgspec.to_builtins(preset.run) | msgspec.to_builtins(preset.parallel or {}) | {"notes": preset.notes[:40]}
     assert {key: found[key] for key in values} == values
 
