@@ -119,19 +119,12 @@ class Operators:
         rows, given, eight = x.numel // inner, x.itemsize, quantization == "int8"
         if not eight:
             x = self.cast(x, self.recipe.compute, f"{label} input, cast")
-        whole = []
-        if outer * inner < (numel := prod(weight)):
-            # Weights of experts are a parametrization's answer, all of a layer's at once (bitsandbytes 0.50.2,
-            # nn/parametrize.py; as axolotl 067b021c does it for both, monkeypatch/moe_quant.py, LLM.int8 through fp32).
-            size = rounded(numel * 4) if eight else 0
-            whole = [self.tape.new(numel, self.recipe.compute, f"{label} weights, dequantized", tracked=False)]
-            self.tape.record([], whole, workspace=2 * size)
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
         workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
         self.tape.record(
             [x],
             [out],
-            saves=[*([x] if eight and not outside else []), *(whole if x.tracked else [])],
+            saves=[x] if eight and not outside else [],
             saved_outside_graph=[x] if eight and outside else [],
             flows=[(x, True)],
             workspace=workspace,
