@@ -69,9 +69,9 @@ def change_world(world: World, changes: dict[str, Any]) -> World:
 
 
 class Seen:
-    def __init__(self) -> None:
+    def __init__(self, code: int | None = None) -> None:
         self.lines: list[str] = []
-        self.code: int | None = None
+        self.code = code
 
     def take(self, text: str) -> None:
         self.lines += [line for line in map(_plain, text.split("\n")) if line and not line.startswith(FOOT)]
@@ -83,17 +83,18 @@ def look(fault: Fault, folder: Path) -> Seen:
 
 
 def _in_ps() -> Seen:
-    from vramtui.cli.ps import ps  # noqa: PLC0415 - loads the command line, which the table alone does not need
+    # Here because the table alone does not need the command line.
+    from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415
+    from vramtui.cli.ps import ps  # noqa: PLC0415
 
-    seen, out, complaints = Seen(), io.StringIO(), io.StringIO()
-    seen.code = 0
+    seen, out, complaints = Seen(0), io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(complaints):
         try:
-            ps()
+            with exit_on_user_error():
+                ps()
         except SystemExit as left:
             seen.code = int(left.code or 0)
-    seen.take(out.getvalue())
-    seen.take(complaints.getvalue())
+    seen.take(f"{out.getvalue()}\n{complaints.getvalue()}")
     return seen
 
 

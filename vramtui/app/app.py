@@ -52,6 +52,8 @@ class Dashboard(App[None]):
     TITLE = "vramtui"
     BINDINGS = APP_BINDINGS
     CSS_PATH = Path(__file__).with_name("app.tcss")  # absolute: subclasses may be elsewhere
+    action_replay: Callable[..., object]
+    action_replay_seek: Callable[..., object]
 
     def __init__(
         self,
@@ -79,8 +81,7 @@ class Dashboard(App[None]):
         self.redraw = RedrawThrottle(self, self.draw, now)
         self.screens = ScreenRouter(self, self.draw)
         services = services or Services()
-        self._vanish = services.leave
-        self._view_only = services.view_only
+        self._vanish, self._view_only = services.leave, services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
         predictor = services.predictor(start.estimator, traces.store, lambda: self.call_later(self.redraw.soon))
         session = session_of(source, services, predictor, self.settings, interval)
@@ -93,8 +94,7 @@ class Dashboard(App[None]):
         )  # fmt: skip
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
-        self.screens.makers = self.parts.screens
-        parts = self.parts
+        self.screens.makers, parts = self.parts.screens, self.parts
         self.action_show, self.action_edit = parts.editor.show, parts.editor.edit
         self.action_edit_outside, self.action_record = parts.editor.edit_outside, parts.recording.toggle
         self.action_problems, self.action_help = parts.help.show_problems, parts.help.show_keys

@@ -336,15 +336,7 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
 
 
 def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
-    """Drop the lists where every operator of the family is followed and its sizes say every tensor and cache.
-
-    Args:
-        given: the config as its file has it.
-        keys: the same with what the file leaves out.
-        family: its own.
-        reading: every tensor and cache.
-        is_listed: whether the lists have to stay.
-    """
+    """Drop the lists where every operator of the family is followed and its sizes say every tensor and cache."""
     named = nets.named_class(keys.values)
     own = family.operators(keys) if family is not None and family.operators is not None else None
     if family is None or own is None or is_listed or (named and not named.endswith(OVER_WORDS)):
