@@ -83,9 +83,8 @@ def look(fault: Fault, folder: Path) -> Seen:
 
 
 def _in_ps() -> Seen:
-    # Here because the table alone does not need the command line.
-    from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415
-    from vramtui.cli.ps import ps  # noqa: PLC0415
+    from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - the table alone needs no commands
+    from vramtui.cli.ps import ps  # noqa: PLC0415 - as above
 
     seen, out, complaints = Seen(0), io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(complaints):
