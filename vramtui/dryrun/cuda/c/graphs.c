@@ -38,7 +38,7 @@ void add_graph_node(struct stream *stream, int kind) {
 API uint64_t vramtui_launches; /* of kernels so far: a program knows by it that one ran which it did not see */
 
 void add_launch(struct stream *stream) {
-  vramtui_launches++;
+  __atomic_add_fetch(&vramtui_launches, 1, __ATOMIC_RELAXED);
   load(current_context(), KERNELS);
   add_graph_node(stream, 0);
 }
