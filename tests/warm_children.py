@@ -1,13 +1,11 @@
-"""Children that trace, forked from one process that has loaded torch (`warm_torch.py`).
-
-All else is as it is with a child of `subprocess`: its pipes, its environment and folder, its session and how it ends.
-"""
+"""Children that trace, forked from a process that has loaded torch (`warm_torch.py`); else as those of `subprocess`."""
 
 import os
 import select
 import signal
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -53,6 +51,7 @@ class WarmChild:
         return self.wait() if has_ended else None
 
     def terminate(self) -> None:
-        os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(self.pid, signal.SIGKILL)
 
     kill = terminate
