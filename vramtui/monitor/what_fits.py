@@ -180,7 +180,11 @@ def preset_that_fits(question: Question, fit: ModelFit) -> PresetFile:
         if tokens is not None
     )
     preset_file = preset_named(fit.name, PresetLibrary())
-    settings = (*question.settings, *_type_of(preset_file.preset, quantization), f"--seq-len={context}")
+    settings = (
+        *question.settings,
+        *([f"run.quantization={quantization}"] if quantization else []),
+        f"--seq-len={context}",
+    )
     return msgspec.structs.replace(preset_file, preset=apply_overrides(preset_file.preset, settings))
 
 
@@ -225,7 +229,9 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         if None in contexts:  # this one takes more
             contexts.append(None)
             continue
-        workload = apply_overrides(preset, (*question.settings, *_type_of(preset, quantization))).workload
+        workload = apply_overrides(
+            preset, (*question.settings, *([f"run.quantization={quantization}"] if quantization else []))
+        ).workload
         if isinstance(workload.run, ServeRun) and workload.run.gpu_memory_utilization == USUAL_SHARE:
             free = room.device.total_memory
             share = USUAL_SHARE if room.whole == free else min(USUAL_SHARE * room.whole, free - BEYOND_SHARE) / free
@@ -238,12 +244,6 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         contexts.append(context)
         needs = size or needs
     return ModelFit(one.name, one.parameters, own, tuple(contexts), needs) if needs else None
-
-
-def _type_of(preset: Preset, quantization: str) -> list[str]:
-    """Return the setting for a column; gpt-oss has its experts in MXFP4 in F16 files too."""
-    is_own = not quantization or (quantization == "none" and preset.run.quantization == "mxfp4")
-    return [] if is_own else [f"run.quantization={quantization}"]
 
 
 def _longest(workload: Workload, least: int, most: int, device: Device) -> tuple[int, int] | None:

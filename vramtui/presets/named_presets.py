@@ -117,11 +117,8 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
 
         kind = spelling.type.lower()
         settings = ["run.kind=serve", "run.engine=llama.cpp"]
-        # llama-quantize keeps all but the experts in q8_0; Ollama's own files, and F16 of gpt-oss, keep it in 16 bits.
-        if kind == "mxfp4" and spelling.program != "Ollama":
-            kind = "mxfp4_moe"
-        elif "gpt-oss" in spelling.name and kind in {"f16", "bf16", "fp16"}:
-            kind = "mxfp4"
+        # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.
+        kind = "mxfp4_moe" if kind == "mxfp4" and spelling.program != "Ollama" else kind
         settings.append(f"run.quantization={QUANTIZATIONS.get(kind.replace('_', '-').replace('fp', 'f'), kind)}")
         words += f" at {spelling.type} in {spelling.program}"
     if spelling.program == "Ollama":
@@ -242,11 +239,12 @@ _ALIASES = {
 def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str]) -> PresetFile | None:
     """Return the preset of the model called `name` whose run is the nearest to `values`; None if there is none."""
     words = list(_words(name))
+    all_words = {word[0] for word in words}
     best, closest = None, (0, 0)
     for preset_file in library.all():
         key = "-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS)
         parts = {word[0] for word in _words(key)}
-        if not parts or not parts <= {word[0] for word in words}:
+        if not parts or not parts <= all_words:
             continue
         # A number after the family's name, or letters joined to its number: FLUX.2 is not FLUX, Gemma 3n not Gemma 3.
         family = key.partition("-")[0]

@@ -21,6 +21,7 @@ from vramtui.estimators.analytic.sizes.precision import (
     bytes_per_token,
     cache_bits,
     cache_bytes,
+    in_mxfp4_files,
     inference_recipe,
     numel_of,
     quantized,
@@ -103,7 +104,7 @@ class Offloaded:
         return size - experts * self.without_experts // max(self.layers, 1)
 
     def _bytes(self, tensors: Sequence[Parameter]) -> int:
-        size, kind = self.recipe.frozen, self.run.quantization
+        size, kind = self.recipe.frozen, self.run.quantization or ("mxfp4" if in_mxfp4_files(tensors) else None)
         if kind is None:
             return block_bytes(tensors, size).bytes
         return quantized(tensors, size, kind, self.model.num_hidden_layers).bytes

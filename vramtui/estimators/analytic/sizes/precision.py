@@ -203,6 +203,13 @@ def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
     return tensor.module != "router" and (quantization in EVERYTHING or tensor.layer)
 
 
+def in_mxfp4_files(tensors: Iterable[Parameter]) -> bool:
+    """Return whether GGUF files of every type hold the experts in MXFP4, as they were published: gpt-oss, whose experts
+    alone have biases. llama-bench reports 10.81 GiB for the 20b in Q4_K_M and 12.83 GiB in F16.
+    """
+    return any(tensor.module == "experts_down_proj_bias" for tensor in tensors)
+
+
 def words_for(quantization: Quantization) -> str:
     if quantization in WORDS:
         return WORDS[quantization]
@@ -230,9 +237,7 @@ def blocks_of(
     rows = {tensor.module: tensor.shape[0] for tensor in given}
     tied, experts = "lm_head" not in rows, rows.get("experts_down_proj", 0)
     grouped = rows.get("q_proj", 0) >= GROUPED * rows.get("v_proj", 1) or experts >= GROUPED
-    # Only experts of gpt-oss have biases. Files of every type hold them in MXFP4, as published: llama-bench
-    # reports 10.81 GiB for the 20b in Q4_K_M and 12.83 GiB in F16.
-    in_mxfp4 = "experts_down_proj_bias" in rows and quantization in EVERYTHING
+    in_mxfp4 = quantization in EVERYTHING and in_mxfp4_files(given)
     for tensor in given:
         if in_mxfp4 and quantizes(tensor, "mxfp4"):
             yield tensor, [(size, tensor.count) for size in _with_scales(tensor, "mxfp4")]
