@@ -21,9 +21,8 @@ MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
 GUESS, ORDER, BLANK = 1, 2, 4
-LARGE = (
-    1 << 23
-)  # numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it unwritten
+# Numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it before it is written.
+LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
 SWEEP = 1024  # new storages after which those that are gone are forgotten
 # What PyTorch calls the operators that depend on no value.
