@@ -180,11 +180,8 @@ def preset_that_fits(question: Question, fit: ModelFit) -> PresetFile:
         if tokens is not None
     )
     preset_file = preset_named(fit.name, PresetLibrary())
-    settings = (
-        *question.settings,
-        *([f"run.quantization={quantization}"] if quantization else []),
-        f"--seq-len={context}",
-    )
+    more = [f"run.quantization={quantization}"] if quantization else []
+    settings = (*question.settings, *more, f"--seq-len={context}")
     return msgspec.structs.replace(preset_file, preset=apply_overrides(preset_file.preset, settings))
 
 
@@ -229,9 +226,8 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         if None in contexts:  # this one takes more
             contexts.append(None)
             continue
-        workload = apply_overrides(
-            preset, (*question.settings, *([f"run.quantization={quantization}"] if quantization else []))
-        ).workload
+        more = [f"run.quantization={quantization}"] if quantization else []
+        workload = apply_overrides(preset, (*question.settings, *more)).workload
         if isinstance(workload.run, ServeRun) and workload.run.gpu_memory_utilization == USUAL_SHARE:
             free = room.device.total_memory
             share = USUAL_SHARE if room.whole == free else min(USUAL_SHARE * room.whole, free - BEYOND_SHARE) / free
