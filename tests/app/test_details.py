@@ -30,7 +30,7 @@ from vramtui.core.observation.readings import Absence, Memory, PcieTraffic
 from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 
 
-def test_bytes_that_are_nobodys_say_why_and_shared_memory_is_named() -> None:
+def test_unattributed_bytes_say_why_and_shared_memory_is_named() -> None:
     for unattributed, host, words in (
         (3 * GIB, scenes.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
         (3 * GIB, msgspec.structs.replace(scenes.HOST, private_pids=True), "3.0 GiB: processes outside this container"),

@@ -123,7 +123,7 @@ def test_nobody_waits_long_for_a_trace_that_does_not_end(
     assert "and its dry run with it" in capfd.readouterr().err
 
 
-def test_where_it_does_not_fit_the_step_is_named_and_a_trace_takes_what_nobody_wants() -> None:
+def test_where_it_does_not_fit_the_step_is_named_and_a_trace_takes_the_rest() -> None:
     needs = estimate()
     now = sample(needs.process - GIB, own=GIB // 2)
     said = prediction.verdict_of(needs, now.gpus[0], now, frozenset({7}))

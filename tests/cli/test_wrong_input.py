@@ -60,7 +60,7 @@ def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) 
     assert told in " ".join(done.stderr.split()), done.stderr
 
 
-def test_options_of_nobody_scripts_and_names_of_no_file_are_answered() -> None:
+def test_unknown_options_scripts_and_missing_files_are_answered() -> None:
     done = invoke("run", "train.py")
     assert done.exit_code == 127
     assert "it is a script: vramtui run python train.py" in " ".join(done.stderr.split())
