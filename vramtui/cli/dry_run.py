@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vramtui.core.runs.run import Run
     from vramtui.dryrun.command import GpuAnswer
     from vramtui.dryrun.job_command import DryRunJob
-    from vramtui.dryrun.result import DryRun, LargestBatch, LiveAllocation, Progress, TraceRow
+    from vramtui.dryrun.result import DryRun, LiveAllocation, Progress, TraceRow
 
 
 NO_GPU_HERE = "this machine has no GPU, so --gpu has to name one: vramtui dry-run --gpu 4090 {command}"
@@ -61,10 +61,11 @@ def dry_run(
     """
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
+    from vramtui.core.estimate.fits import SIGNS
     from vramtui.dryrun.command import RunTools, engine_of, prepared
     from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.job_command import DryRunJob
-    from vramtui.dryrun.largest_batch import batch_flag
+    from vramtui.dryrun.largest_batch import batch_flag, sentence_of
     from vramtui.dryrun.largest_batch import largest_batch as search
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
@@ -122,8 +123,28 @@ def dry_run(
                     largest_batch=largest,
                 )
             )
+        elif len(answers) > 1:
+            rows = []
+            for answer in answers:
+                one = answer.result
+                if one is None:
+                    rows.append((answer.gpu, *["?"] * 4, "failed"))
+                    continue
+                sizes = (one.peak_allocated, one.peak_reserved, one.fit.needs, one.total_memory)
+                rows.append((answer.gpu, *map(format_bytes, sizes), f"{SIGNS[one.verdict]} {one.verdict}"))
+            print_table(("GPU", "ALLOCATED", "RESERVED", "PROCESS", "OF", "VERDICT"), rows, right=(1, 2, 3, 4))
+            for answer in answers:
+                for sentence in () if answer.result is None else answer.result.warnings:
+                    print_note(f"note: {answer.gpu}: {sentence}")
         else:
-            _print(answers, largest, plot=plot)
+            if result is not None:
+                print_result(result)
+                if plot and (series := result.series):
+                    events, allocated = [point.event for point in series], [point.allocated for point in series]
+                    title = f"allocated by allocations and releases, · {answers[0].gpu}"
+                    print(f"{memory_curve(title, events, allocated, result.total_memory)}\n")
+            if largest is not None:
+                print(f"{sentence_of(largest)}\n")
     for answer in answers:
         if answer.result is None:
             for text in answer.output[-MOST_LINES:]:
@@ -226,35 +247,6 @@ def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host
     )
 
 
-def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None", *, plot: bool) -> None:
-    """The report of one GPU with its drawing, or a table of several."""
-    from vramtui.core.estimate.fits import SIGNS
-    from vramtui.dryrun.largest_batch import sentence_of
-
-    if len(answers) == 1:
-        if answers[0].result is not None:
-            print_result(answers[0].result)
-            if plot and (series := answers[0].result.series):
-                events, allocated = [point.event for point in series], [point.allocated for point in series]
-                title = f"allocated by allocations and releases, · {answers[0].gpu}"
-                print(f"{memory_curve(title, events, allocated, answers[0].result.total_memory)}\n")
-        if largest is not None:
-            print(f"{sentence_of(largest)}\n")
-        return
-    rows = []
-    for answer in answers:
-        one = answer.result
-        if one is None:
-            rows.append((answer.gpu, *["?"] * 4, "failed"))
-            continue
-        sizes = (one.peak_allocated, one.peak_reserved, one.fit.needs, one.total_memory)
-        rows.append((answer.gpu, *map(format_bytes, sizes), f"{SIGNS[one.verdict]} {one.verdict}"))
-    print_table(("GPU", "ALLOCATED", "RESERVED", "PROCESS", "OF", "VERDICT"), rows, right=(1, 2, 3, 4))
-    for answer in answers:
-        for note in () if answer.result is None else answer.result.warnings:
-            print_note(f"note: {answer.gpu}: {note}")
-
-
 PIPE_WIDTH = 120
 NARROWEST = 60
 MOST_STEPS = 6
@@ -276,7 +268,26 @@ def print_result(result: "DryRun") -> None:
     )
     if result.timeline:
         print_timeline(result.timeline, width, bars)
-    _print_peak(result, width, bars)
+    if result.torch:
+        where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
+        bound = ", bounded (see the notes)" if result.bounded else ""
+        print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
+        unit, name = unit_of(max(result.peak_categories.values(), default=0))
+        for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
+            if size:
+                share = f"{100 * size / max(result.peak_allocated, 1):.0f} %"
+                print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_column(size, unit):>8} {name}{share:>7}")
+        more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
+        print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
+        other = f" and {format_bytes(result.other)} of other libraries" if result.other else ""
+        context = f"a CUDA context of about {format_bytes(result.context)}{other} included"
+        print(f"Process {format_bytes(result.process, 2)}, {context}")
+        if result.needs is not None and result.needs > result.process:
+            print(f"All processes on one GPU {format_bytes(result.needs, 2)}")
+        print()
+        print_largest(result.largest, width, bars)
+    else:  # a program without PyTorch
+        print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
     for sentence in result.warnings:
         print_note(f"note: {sentence}".replace(f"{Path.cwd()}{os.sep}", ""))
 
@@ -361,29 +372,6 @@ def _repeats(rows: "tuple[TraceRow, ...]") -> dict[int, tuple[int, int]]:
             repeats[at] = (period, times)
         at += max(1, period * times)
     return repeats
-
-
-def _print_peak(result: "DryRun", width: int, bars: Bars) -> None:
-    if not result.torch:  # a program without PyTorch
-        print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
-        return
-    where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
-    bound = ", bounded (see the notes)" if result.bounded else ""
-    print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
-    unit, name = unit_of(max(result.peak_categories.values(), default=0))
-    for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
-        if size:
-            share = f"{100 * size / max(result.peak_allocated, 1):.0f} %"
-            print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_column(size, unit):>8} {name}{share:>7}")
-    more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
-    print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
-    other = f" and {format_bytes(result.other)} of other libraries" if result.other else ""
-    context = f"a CUDA context of about {format_bytes(result.context)}{other} included"
-    print(f"Process {format_bytes(result.process, 2)}, {context}")
-    if result.needs is not None and result.needs > result.process:
-        print(f"All processes on one GPU {format_bytes(result.needs, 2)}")
-    print()
-    print_largest(result.largest, width, bars)
 
 
 def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars) -> None:

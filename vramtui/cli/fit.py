@@ -19,7 +19,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Parallel, Workload, beyond_own_length
+from vramtui.core.schema.workload import Parallel, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner import card_table
 from vramtui.estimators.planner.planner import Mitigation, Plan, Planner, key_in_full, worthwhile
@@ -73,7 +73,20 @@ def fit(
         from vramtui.monitor.what_fits import question_of, room_of
 
         question, named = question_of(settings or (), gpus or 1), (None,) if gpu is None else gpu.split(",")
-        rooms = [room_of(chosen_device(name, memory)) for name in named] if asks else [_most_free()]
+        if asks:
+            rooms = [room_of(chosen_device(name, memory)) for name in named]
+        else:  # this machine's GPU with the most free memory
+            from vramtui.cli.pick import sample_here
+            from vramtui.cli.run.placement import usable
+            from vramtui.monitor.what_fits import room_on
+
+            gpus_here = usable(sample_here().gpus)
+            free = [room for one in gpus_here if (room := room_on(one)) is not None]
+            if not free:
+                raise SourceFailed("No GPU with free memory is known.", "Name a card or a size: vramtui fit --gpu 24GB")
+            if len(gpus_here) > 1:
+                say(f"the one of {len(gpus_here)} GPUs with the most free memory; --gpu names others")
+            rooms = [max(free, key=lambda room: room.device.total_memory)]
         _show_models(question, rooms, every=every, json=json)
         return
     changed = [changed_preset(one, settings or [], job_file) for one in preset]
@@ -86,10 +99,7 @@ def fit(
                 ANALYTIC.estimate(one.preset.workload, known[-1])
             columns.append((one, tuple(card_table.card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
         with go_on_unread():
-            if json:
-                print_json(_cards_document(columns))
-            else:
-                _print_cards(columns)
+            _show_cards(columns, json=json)
         if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
             raise typer.Exit(NO)
         return
@@ -236,8 +246,19 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
         raise UserError(
             f"--gres-type {kind!r} is not a type of GPU; `sinfo -o %G` shows the site's: gpu:h100:4 has h100"
         )
+    from vramtui.estimators.methods import DEFAULT
+
+    workload = preset_file.preset.workload
     with naming_setting(preset_file):
-        smallest = _smallest(preset_file.preset.workload, device, per_node)
+        answer = card_table.answer_for(DEFAULT, workload, device)
+        ranks = (workload.parallel or Parallel()).ranks
+        smallest = card_table.SharedJob("", ranks, workload, answer) if answer.fits else None
+        # It does not fit as its preset spreads it: the fewest cards that hold it by FSDP or tensor parallel.
+        within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
+        for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
+            if smallest is None:
+                job = card_table.shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
+                smallest = job if job is not None and job.answer.fits else None
     if smallest is None:
         say(f"{preset_file.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`")
         raise typer.Exit(NO)
@@ -256,47 +277,35 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _smallest(workload: Workload, device: Device, per_node: int) -> card_table.SharedJob | None:
-    """The fewest cards that hold it: as its preset spreads it, or else by FSDP or tensor parallel."""
-    from vramtui.estimators.methods import DEFAULT
-
-    ranks = (workload.parallel or Parallel()).ranks
-    answer = card_table.answer_for(DEFAULT, workload, device)
-    if answer.fits:
-        return card_table.SharedJob("", ranks, workload, answer)
-    within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
-    for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        job = card_table.shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
-        if job is not None and job.answer.fits:
-            return job
-    return None
-
-
-def _cards_document(columns: Sequence[Column]) -> dict[str, object]:
-    """The table for JSON; sizes in bytes, null if a card cannot run the job."""
-
-    def printed(answer: card_table.CardFit) -> dict[str, object]:
-        fit = answer.fit
-        return {
-            "card": answer.card.name,
-            "group": answer.group,
-            "total_memory": answer.card.total_memory,
-            "verdict": None if fit is None else fit.verdict,
-            "process": None if fit is None else fit.needs,
-            "spare": None if fit is None else fit.spare,
-            "vary": answer.key,
-            "largest": answer.largest,
-            "largest_is_quick": answer.is_quick,
-            "fsdp": answer.fsdp,
-            "reason": answer.reason or None,
-        }
-
-    presets = [{"preset": preset_file.key, "cards": [*map(printed, cards)]} for preset_file, cards in columns]
-    return {"schema": 1, "presets": presets}
-
-
-def _print_cards(columns: Sequence[Column]) -> None:
-    """A table for each group of cards, those with the least memory first."""
+def _show_cards(columns: Sequence[Column], *, json: bool) -> None:
+    """A table for each group of cards, those with the least memory first, or all as JSON: sizes in bytes, null if a
+    card cannot run the job.
+    """
+    if json:
+        documents = [
+            {
+                "preset": preset_file.key,
+                "cards": [
+                    {
+                        "card": one.card.name,
+                        "group": one.group,
+                        "total_memory": one.card.total_memory,
+                        "verdict": one.fit and one.fit.verdict,
+                        "process": one.fit and one.fit.needs,
+                        "spare": one.fit and one.fit.spare,
+                        "vary": one.key,
+                        "largest": one.largest,
+                        "largest_is_quick": one.is_quick,
+                        "fsdp": one.fsdp,
+                        "reason": one.reason or None,
+                    }
+                    for one in cards
+                ],
+            }
+            for preset_file, cards in columns
+        ]
+        print_json({"schema": 1, "presets": documents})
+        return
     wide = text_width()
 
     def least_of(cards: Sequence[card_table.CardFit], group: str) -> str:
@@ -438,18 +447,3 @@ def _show_models(question: "Question", rooms: "Sequence[Room]", *, every: bool, 
                     print("Smaller models fit as well; --all lists them.")
     if not any(fits for _, fits in answers):
         raise typer.Exit(NO)
-
-
-def _most_free() -> "Room":
-    """This machine's GPU with the most free memory."""
-    from vramtui.cli.pick import sample_here
-    from vramtui.cli.run.placement import usable
-    from vramtui.monitor.what_fits import room_on
-
-    gpus = usable(sample_here().gpus)
-    rooms = [room for gpu in gpus if (room := room_on(gpu)) is not None]
-    if not rooms:
-        raise SourceFailed("No GPU with free memory is known.", "Name a card or a size: vramtui fit --gpu 24GB")
-    if len(gpus) > 1:
-        say(f"the one of {len(gpus)} GPUs with the most free memory; --gpu names others")
-    return max(rooms, key=lambda room: room.device.total_memory)

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -42,22 +42,8 @@ COMMANDS = {
 }
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"vramtui {__version__}")
-        raise typer.Exit
-
-
 @command_of
-def _root(
-    *,
-    context: typer.Context,
-    dashboard: DashboardOptions,
-    once: bool = False,
-    version: Annotated[  # noqa: ARG001 - its callback ends the program
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+def root(*, context: typer.Context, dashboard: DashboardOptions, once: bool = False, version: bool = False) -> None:
     """Start here:
 
     vramtui - the dashboard of this machine's GPUs
@@ -68,8 +54,22 @@ def _root(
 
     What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
-    if context.invoked_subcommand is not None:
-        _refuse_options(context, context.invoked_subcommand)
+    if version:
+        typer.echo(f"vramtui {__version__}")
+    elif (command := context.invoked_subcommand) is not None:
+        # Options of the dashboard before a command are never dropped: say what to write instead.
+        asked: Any = context.command
+        taken = {name for parameter in asked.get_command(context, command).params for name in parameter.opts}
+        for parameter in asked.params:
+            source = context.get_parameter_source(parameter.name)
+            if source is None or source.name != "COMMANDLINE":
+                continue
+            name, value = max(parameter.opts, key=len), context.params.get(parameter.name)
+            values = value if isinstance(value, (list, tuple)) else [value]
+            written = name if parameter.is_flag else " ".join(f"{name} {shlex.quote(str(one))}" for one in values)
+            if name in taken:
+                fail(BAD_INPUT, f"{name} goes after the command: vramtui {command} {written}")
+            fail(BAD_INPUT, f"{name} is an option of the dashboard; vramtui {command} does not have it")
     elif once:
         from vramtui.cli.ps import ps
 
@@ -81,22 +81,6 @@ def _root(
         open_dashboard(dashboard)
 
 
-def _refuse_options(context: typer.Context, command: str) -> None:
-    """End where options of the dashboard stand before a command, with what to write instead: none is ever dropped."""
-    asked: Any = context.command
-    taken = {name for parameter in asked.get_command(context, command).params for name in parameter.opts}
-    for parameter in asked.params:
-        source = context.get_parameter_source(parameter.name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        name, value = max(parameter.opts, key=len), context.params.get(parameter.name)
-        values = value if isinstance(value, (list, tuple)) else [value]
-        written = name if parameter.is_flag else " ".join(f"{name} {shlex.quote(str(one))}" for one in values)
-        if name in taken:
-            fail(BAD_INPUT, f"{name} goes after the command: vramtui {command} {written}")
-        fail(BAD_INPUT, f"{name} is an option of the dashboard; vramtui {command} does not have it")
-
-
 def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
@@ -106,7 +90,7 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
+    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(root)
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):

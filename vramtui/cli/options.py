@@ -28,40 +28,37 @@ _TABLES = json.loads(Path(__file__).with_name("options.json").read_text(encoding
 def _completed(kind: str) -> Callable[[str], list[str]]:
     """Complete with the names of a kind that begin with the word: those of the first list that has some."""
 
+    def lists() -> Iterator[Iterable[str]]:
+        if kind == "presets":
+            from vramtui.models.stores.local_models import local_models
+            from vramtui.presets import PresetLibrary
+
+            yield PresetLibrary().keys()
+            yield local_models()
+        elif kind == "cards":
+            from vramtui.core.estimate.devices import ALIASES, CARDS
+
+            yield (*CARDS, *ALIASES)
+        elif kind == "settings":
+            from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun
+
+            runs = dict.fromkeys(name for kind in (TrainRun, InferRun, ServeRun) for name in kind.__struct_fields__)
+            keys = (*(f"run.{name}=" for name in runs), *(f"parallel.{name}=" for name in Parallel.__struct_fields__))
+            yield (*keys, *(key.partition(".")[2] for key in keys))
+        elif kind == "methods":
+            from vramtui.estimators.methods import METHODS
+            from vramtui.estimators.rules import RULES
+
+            yield (*(method for method in METHODS if method != "rules:ID"), *(f"rules:{rule}" for rule in RULES))
+        else:  # MODULE:NAME
+            module, _, name = kind.partition(":")
+            yield getattr(import_module(f"vramtui.{module}"), name)
+
     def complete(incomplete: str) -> list[str]:
-        for names in _names_of(kind):
-            if matching := [name for name in names if name.startswith(incomplete)]:
-                return matching
-        return []
+        starting = ([name for name in names if name.startswith(incomplete)] for names in lists())
+        return next(filter(None, starting), [])
 
     return complete
-
-
-def _names_of(kind: str) -> Iterator[Iterable[str]]:
-    if kind == "presets":
-        from vramtui.models.stores.local_models import local_models
-        from vramtui.presets import PresetLibrary
-
-        yield PresetLibrary().keys()
-        yield local_models()
-    elif kind == "cards":
-        from vramtui.core.estimate.devices import ALIASES, CARDS
-
-        yield (*CARDS, *ALIASES)
-    elif kind == "settings":
-        from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun
-
-        runs = dict.fromkeys(name for kind in (TrainRun, InferRun, ServeRun) for name in kind.__struct_fields__)
-        keys = (*(f"run.{name}=" for name in runs), *(f"parallel.{name}=" for name in Parallel.__struct_fields__))
-        yield (*keys, *(key.partition(".")[2] for key in keys))
-    elif kind == "methods":
-        from vramtui.estimators.methods import METHODS
-        from vramtui.estimators.rules import RULES
-
-        yield (*(method for method in METHODS if method != "rules:ID"), *(f"rules:{rule}" for rule in RULES))
-    else:  # MODULE:NAME
-        module, _, name = kind.partition(":")
-        yield getattr(import_module(f"vramtui.{module}"), name)
 
 
 def command_of(function: Callable[..., None], *, flags: "Iterable[JobFlag]" = ()) -> Callable[..., None]:
@@ -203,27 +200,25 @@ class WordedCommand(TyperCommand):
             args = with_each_once(spell_words(with_command(args), known), single, joins=self.name == "estimate")
         try:
             rest = super().parse_args(ctx, args)
-        except Exception as error:
+        except Exception as raised:
+            error: Any = raised  # a UsageError of click, which Typer brings along
             if hasattr(error, "message"):
-                error.message = self._answer(error)
+                # What to write instead.
+                example = self.words.get("examples", ["--help"])[0]
+                if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
+                    error.message = f"As in: {example}"
+                else:
+                    error.message = in_words(error.message)
+                    if "unexpected extra argument" in error.message and "extra_words" in self.words:
+                        error.message += f" {self.words['extra_words']}"
+                    if other := self.words.get("other_options", {}).get(getattr(error, "option_name", None)):
+                        error.message += f". Write {other}"
+                        error.possibilities = None  # names that are merely spelt alike
             if ErrorForm.is_json and hasattr(error, "format_message"):
                 fail(BAD_INPUT, error.format_message())
             raise
         ErrorForm.is_json = bool(ctx.params.get("json"))
         return rest
-
-    def _answer(self, error: Any) -> str:  # noqa: ANN401 - a UsageError of click, which Typer brings along
-        """The message of an error with what to write instead."""
-        example = self.words.get("examples", ["--help"])[0]
-        if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
-            return f"As in: {example}"
-        message = in_words(error.message)
-        if "unexpected extra argument" in message and "extra_words" in self.words:
-            message += f" {self.words['extra_words']}"
-        if other := self.words.get("other_options", {}).get(getattr(error, "option_name", None)):
-            message += f". Write {other}"
-            error.possibilities = None  # names that are merely spelt alike
-        return message
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """The words behind the command's name; Typer 0.28 puts braces around those that have to be there."""

@@ -67,22 +67,6 @@ class PsOptions(NamedTuple):
     traffic: bool = False
 
 
-class Selection(NamedTuple):
-    """The selection of rows.
-
-    Attributes:
-        sort: the column that rows are sorted by, numbers from the largest; empty: by GPU.
-        top: the largest number of rows; None: all.
-        words: a filter as in the dashboard.
-        by: adds up processes by this; None: every process is a row.
-    """
-
-    sort: str = ""
-    top: int | None = None
-    words: str = ""
-    by: By | None = None
-
-
 @command_of
 def ps(options: PsOptions) -> None:
     """Processes on the GPUs with their memory now, at its peak, and as predicted.
@@ -98,8 +82,8 @@ def ps(options: PsOptions) -> None:
         raise UserError("--traffic is for the table and --json; --csv has only processes")
     sort = options.sort.lower()
     sort = "now" if sort in MEMORY or (options.top and not sort) else sort
-    selection = Selection(sort, options.top, words, options.by)
-    if selection != Selection():
+    options = options._replace(sort=sort, filter=words)
+    if is_selection(options):
         from vramtui.app.state.rows import SORT_KEYS, doubt
 
         if sort and sort not in SORT_KEYS:
@@ -111,8 +95,21 @@ def ps(options: PsOptions) -> None:
     hosts = open_hosts(source.hosts, options.interval, source.demo or source.replay or options.feed)
     if options.traffic and hosts:
         raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
-    if len(hosts) > 1:
-        _show_hosts({name: with_gpus(one, options.gpu) for name, one in hosts.items()}, selection, options)
+    if len(hosts) > 1:  # one without an answer holds up no other, and ends the command with exit code 3
+        watches = watches_of({name: with_gpus(one, options.gpu) for name, one in hosts.items()}, options.interval)
+        try:
+            seconds = FIRST
+            while True:
+                answers = {name: one.answer(seconds) for name, one in watches.items()}
+                _print(answers, options)
+                if not options.watch:
+                    break
+                seconds = 2 * options.interval + 1
+        finally:
+            for one in watches.values():
+                one.source.close()
+        if any(isinstance(answer, SourceFailed) for answer in answers.values()):
+            raise SystemExit(NO_SOURCE)
         return
     here = hosts.popitem()[1] if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
     opened = with_gpus(here, options.gpu)
@@ -122,7 +119,7 @@ def ps(options: PsOptions) -> None:
         say(opened.banner)
     with closing(snapshots_of(opened, options.interval, wait=not options.watch)) as snapshots:
         for snapshot in snapshots:
-            _print({"": snapshot}, selection, options)
+            _print({"": snapshot}, options)
             if not options.watch:
                 return
 
@@ -172,25 +169,12 @@ def why_not(name: str, failure: SourceFailed) -> str:
     return sentence if sentence.startswith(name) else f"{name}: {sentence}"
 
 
-def _show_hosts(hosts: Mapping[str, OpenedSource], selection: Selection, options: PsOptions) -> None:
-    """Print each host's processes; one without an answer holds up no other, and ends the command with exit code 3."""
-    watches = watches_of(hosts, options.interval)
-    try:
-        seconds = FIRST
-        while True:
-            answers = {name: one.answer(seconds) for name, one in watches.items()}
-            _print(answers, selection, options)
-            if not options.watch:
-                break
-            seconds = 2 * options.interval + 1
-    finally:
-        for one in watches.values():
-            one.source.close()
-    if any(isinstance(answer, SourceFailed) for answer in answers.values()):
-        raise SystemExit(NO_SOURCE)
+def is_selection(options: PsOptions) -> bool:
+    """Return whether only some processes are asked for, or these in another order or added up."""
+    return bool(options.sort or options.top or options.filter or options.by)
 
 
-def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection, options: PsOptions) -> None:
+def _print(answers: "Mapping[str, Snapshot | SourceFailed]", options: PsOptions) -> None:
     """Print a moment of each host; the only one has an empty name."""
     seen = {name: one for name, one in answers.items() if not isinstance(one, SourceFailed)}
     if options.csv:
@@ -199,15 +183,15 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
         out = io.StringIO()
         lines: list[tuple[Cell, ...]] = []
         for name, snapshot in seen.items():
-            groups = _picked(snapshot, selection)
-            cells: list[tuple[Cell, ...]] = [] if selection.by is None else [*map(_group_of, groups)]
-            for row in (one for (one,) in groups) if selection.by is None else ():
+            groups = _picked(snapshot, options)
+            cells: list[tuple[Cell, ...]] = [] if options.by is None else [*map(_group_of, groups)]
+            for row in (one for (one,) in groups) if options.by is None else ():
                 process = row.process
                 if process is not None:
                     sizes = (row.now, row.peak, row.predicted, row.fraction)
                     who = (row.gpu.index, process.pid, process.type, process.user)
                     cells.append((*who, *sizes, process.command_or_name, process.job, row.gpu.uuid))
-            heading = CSV_COLUMNS if selection.by is None else GROUP_CSV_COLUMNS
+            heading = CSV_COLUMNS if options.by is None else GROUP_CSV_COLUMNS
             lines += [] if lines else [("host", *heading) if name else heading]
             lines += [(name, *line) if name else line for line in cells]
         writer = csv.writer(out, lineterminator="\n")
@@ -223,13 +207,13 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
             sys.stdout.write(CLEAR_SCREEN)
         for name, snapshot in seen.items():
             sys.stdout.write(f"{name}\n" if name else "")
-            if selection == Selection():
+            if not is_selection(options):
                 print_tables(snapshot)
             else:
-                groups = _picked(snapshot, selection)
+                groups = _picked(snapshot, options)
                 holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
                 rows = [row for members in groups for row in members]
-                if selection.by is None:
+                if options.by is None:
                     names = readings.instance_names(snapshot.sample.gpus)
                     legend = print_rows(
                         [process_row(readings.gpu_name(row.gpu, names), holdings[row.id]) for row in rows]
@@ -262,13 +246,13 @@ def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, A
     return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, documents, strict=True)]}
 
 
-def _picked(snapshot: Snapshot, selection: Selection) -> "list[list[ProcessRow]]":
+def _picked(snapshot: Snapshot, options: PsOptions) -> "list[list[ProcessRow]]":
     """The selected processes in order, unknown values last: those of each user or job together, or each by itself."""
     from vramtui.app.state.rows import FROM_THE_SMALLEST, SORT_KEYS, conditions, groups_of, holds
     from vramtui.app.state.view import ProcessRow
 
     gpus = {gpu.uuid: gpu for gpu in snapshot.sample.gpus}
-    rows, words = [], conditions(selection.words)
+    rows, words = [], conditions(options.filter)
     for holding in snapshot.holdings:
         process, comparison, started = holding.process, holding.comparison, holding.process.started_at
         row = ProcessRow(
@@ -285,14 +269,14 @@ def _picked(snapshot: Snapshot, selection: Selection) -> "list[list[ProcessRow]]
         )
         if holding.gone_at is None and holds(row, words):
             rows.append(row)
-    if selection.sort:
-        key = SORT_KEYS[selection.sort]  # type: ignore[index]  # checked
-        falls = selection.sort not in FROM_THE_SMALLEST
+    if options.sort:
+        key = SORT_KEYS[options.sort]  # type: ignore[index]  # checked
+        falls = options.sort not in FROM_THE_SMALLEST
         known = sorted((row for row in rows if key(row) is not None), key=key, reverse=falls)
         rows = known + [row for row in rows if key(row) is None]
-    if selection.by is None:
-        return [[row] for row in rows[: selection.top]]
-    return [members for _, members in groups_of(rows, selection.by, largest_first=True)][: selection.top]
+    if options.by is None:
+        return [[row] for row in rows[: options.top]]
+    return [members for _, members in groups_of(rows, options.by, largest_first=True)][: options.top]
 
 
 def _group_of(members: "Sequence[ProcessRow]") -> tuple[int | None, int | None, int, str, str | None, str]:
@@ -359,9 +343,19 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
         part = f"shown {least}{total} ({len(shown)} of {every} processes) · "
     else:
         frees = []
-        for name, alike in groupby((gpu for gpu in readings.usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
+
+        def total_of(gpu: readings.Gpu) -> str:
+            name = printable(gpu.name)
+            if gpu.memory.unified:
+                return f"of the host's memory, shared by {name}"
+            if gpu.memory.total is None:
+                reason = gpu.absent.get("memory", readings.Absence.FAILED).value.replace("_", " ")
+                return f"({name}: the driver does not report its memory, {reason})"
+            return f"of {format_gib(gpu.memory.total)} GiB {name}"
+
+        for total, alike in groupby((gpu for gpu in readings.usable_gpus(gpus) if gpu.state == "ok"), key=total_of):
             places = ", ".join(f"GPU {readings.gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike)
-            frees.append(f"{places} {name}")
+            frees.append(f"{places} {total}")
         free = "free: " + "; ".join(frees) if frees else ""
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
     unattributed = sum(gpu.unattributed or 0 for gpu in answer)
@@ -392,16 +386,6 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
     for problem in snapshot.sample.problems:
         where = ": ".join(filter(None, (host, problem.where)))
         say(f"{where}: {problem.message} {problem.hint}")
-
-
-def _free_of(gpu: readings.Gpu) -> str:
-    name = printable(gpu.name)
-    if gpu.memory.unified:
-        return f"of the host's memory, shared by {name}"
-    if gpu.memory.total is None:
-        reason = gpu.absent.get("memory", readings.Absence.FAILED).value.replace("_", " ")
-        return f"({name}: the driver does not report its memory, {reason})"
-    return f"of {format_gib(gpu.memory.total)} GiB {name}"
 
 
 def process_row(index: str, holding: Holding) -> tuple[str, ...]:

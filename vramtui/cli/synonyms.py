@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import get_args
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.workload import Offload
-from vramtui.presets.job_flags import HEADINGS, SWITCHES, WEIGHTLESS, JobFlag, advice_on, flag_named, own_setting
+from vramtui.presets.job_flags import HEADINGS, SWITCHES, WEIGHTLESS, advice_on, flag_named, own_setting
 
 # Other names of options that every such command has.
 _OPTIONS = {
@@ -42,7 +42,22 @@ def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
     without a rank has the usual one, and a preset's own key is `--set`. What stands behind `--` belongs to another
     program.
     """
-    spelt = list(_own_words([*words], known))
+    spelt, rest = list[str](), [*words]
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            spelt += [word, *rest]
+            break
+        name, equals, value = word.partition("=")
+        is_letter = len(name.lstrip("-")) < 2
+        if not name.startswith("-") or (is_letter and (name in known or flag_named(name) is None)):
+            spelt.append(word)
+            continue
+        behind = rest[0] if rest and not rest[0].startswith("-") else None
+        own, taken = _spelt(name, value if equals else behind, known)
+        if taken and not equals:
+            rest.pop(0)
+        spelt += own or [word]
     alone = next((word for word in spelt if word in _SHARINGS), None)
     if alone is None:
         return spelt
@@ -83,25 +98,6 @@ def with_command(words: list[str]) -> list[str]:
     return [*words[:at], *(command if len(command) == 1 else [shlex.join(command)] if command else [])]
 
 
-def _own_words(words: list[str], known: Collection[str]) -> Iterator[str]:
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if word == "--":
-            yield from words[at - 1 :]
-            return
-        name, equals, value = word.partition("=")
-        is_letter = len(name.lstrip("-")) < 2
-        if not name.startswith("-") or (is_letter and (name in known or flag_named(name) is None)):
-            yield word
-            continue
-        behind = words[at] if at < len(words) and not words[at].startswith("-") else None
-        spelt, taken = _spelt(name, value if equals else behind, known)
-        at += taken if not equals else 0
-        yield from spelt or [word]
-
-
 def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[str], bool]:
     """One option as it is written here, and whether that took its value; no words where it stays as it is."""
     plain = name.lstrip("-").lower().replace("_", "-")
@@ -117,28 +113,19 @@ def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[s
         return [f"--{switch[0]}={switch[1]}" if switch[1] else f"--{switch[0]}"], (value or "").lower() == "true"
     flag = flag_named(name)
     if flag is not None:
-        return _of_flag(flag, value)
+        if flag.metavar.startswith("["):
+            follows = value is not None and flag.is_value(value)
+            if value is not None and not follows:
+                from difflib import get_close_matches  # every start would wait for it, few need it
+
+                if get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
+                    raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
+            return [f"--{flag.name}={value if follows else flag.alone}"], follows
+        takes = value is not None and bool(flag.metavar)
+        written = value if takes else flag.alone
+        return [f"--{flag.name}={written}" if written else f"--{flag.name}"], takes
     if name in known or not name.startswith("--"):
         return [], False
-    return _foreign(name, plain, value)
-
-
-def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
-    if flag.metavar.startswith("["):
-        follows = value is not None and flag.is_value(value)
-        if value is not None and not follows:
-            from difflib import get_close_matches  # every start would wait for it, few need it
-
-            if get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
-                raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
-        return [f"--{flag.name}={value if follows else flag.alone}"], follows
-    takes = value is not None and bool(flag.metavar)
-    written = value if takes else flag.alone
-    return [f"--{flag.name}={written}" if written else f"--{flag.name}"], takes
-
-
-def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]:
-    """Translate an option of another program that this command does not have."""
     if plain in _OPTIONS:
         return ([_OPTIONS[plain]], False) if value is None else ([f"{_OPTIONS[plain]}={value}"], True)
     if plain in WEIGHTLESS:

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.open_source import (
@@ -24,10 +24,6 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG
 from vramtui.monitor.poller import Poller
 from vramtui.presets import config_dir
-
-if TYPE_CHECKING:
-    from vramtui.monitor.fleet import Fleet
-
 
 # For those who develop with Textual: a module to load, a file to write, a name that is not looked for first.
 TEXTUALS_OWN = "TEXTUAL"
@@ -62,11 +58,35 @@ def open_dashboard(options: DashboardOptions) -> None:
         }
     )
     preset, pace = settings.dashboard.preset, settings.dashboard.interval
-    opened, fleet = _opened(options, pace)
+    demo, replay, feed, fleet = options.demo, options.replay, options.feed, None
+    hosts = open_hosts(options.hosts, pace, demo or replay or feed)
+    chosen = {name: with_gpus(one, options.only) for name, one in hosts.items()}
+    if not chosen:
+        opened = with_gpus(open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), options.only)
+    elif len(chosen) == 1:
+        opened = chosen.popitem()[1]
+    else:
+        from vramtui.monitor.fleet import Fleet, RemoteHost
+
+        remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in chosen.items()]
+        fleet = Fleet(remote, pace)
+        banner = next((one.banner for one in chosen.values() if one.banner), None)
+        opened = OpenedSource(fleet, banner, elsewhere=True)
     if not in_browser:
         give_keys(options.feed)
     with FirstFrame(settings.dashboard.theme) as frame:
-        poller = None if fleet is not None else _begun_poller(opened, pace, frame)
+        poller = None
+        if fleet is None and opened.recording is None:  # a recording is read by its replay
+            poller = Poller(opened.source, pace)
+            poller.start()
+            until = time.monotonic() + MOST_HEAD_START
+            while True:
+                worked = time.process_time()
+                first = poller.first_answer(HEAD_START)
+                if first is not None or time.monotonic() > until or time.process_time() - worked < GETS_ON:
+                    break
+            if isinstance(first, Sample):
+                frame.show(first, opened.banner)
         # What follows is loaded while the first frame stands.
         # An import of it fails meanwhile: asyncio works without, and OpenSSL takes 5 MB.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # as importlib has it
@@ -118,41 +138,6 @@ def open_dashboard(options: DashboardOptions) -> None:
     gc.enable()
     frame.hand_over()
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
-
-
-def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None]":
-    """Return the source to watch: this machine's, another host's, or a fleet whose current host is watched."""
-    demo, replay, feed = options.demo, options.replay, options.feed
-    hosts = open_hosts(options.hosts, pace, demo or replay or feed)
-    chosen = {name: with_gpus(one, options.only) for name, one in hosts.items()}
-    if not chosen:
-        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
-        return with_gpus(opened, options.only), None
-    if len(chosen) == 1:
-        return chosen.popitem()[1], None
-    from vramtui.monitor.fleet import Fleet, RemoteHost
-
-    remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in chosen.items()]
-    fleet = Fleet(remote, pace)
-    banner = next((one.banner for one in chosen.values() if one.banner), None)
-    return OpenedSource(fleet, banner, elsewhere=True), fleet
-
-
-def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
-    """Begin to read what is live, and show what comes at once; a recording is read by its replay."""
-    if opened.recording is not None:
-        return None
-    poller = Poller(opened.source, interval)
-    poller.start()
-    until = time.monotonic() + MOST_HEAD_START
-    while True:
-        worked = time.process_time()
-        first = poller.first_answer(HEAD_START)
-        if first is not None or time.monotonic() > until or time.process_time() - worked < GETS_ON:
-            break
-    if isinstance(first, Sample):
-        frame.show(first, opened.banner)
-    return poller
 
 
 def _check_terminal(feed: str | None) -> None:

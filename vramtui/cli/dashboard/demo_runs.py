@@ -4,17 +4,13 @@ All of it follows from a seed and the moment it is asked for, so a picture of it
 """
 
 import random
-from functools import cache
 
 import msgspec
 
+from vramtui.cli.common.demo_probe import demo_estimate
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate, Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import Ending, Run, StoredRun, run_key
-from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
-from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import CONTEXT
 
@@ -51,63 +47,51 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
     library, chance = PresetLibrary(), random.Random(5)
     order = [job for job in JOBS for _ in range(job.times)]
     chance.shuffle(order)
-    runs: list[Run] = []
-    at = now
+    codes: dict[Ending, int] = {"exited": 0, "failed": 1, "out_of_memory": 1}
+    runs, at = list[Run](), now
     for number, job in enumerate(order):
         at -= job.hours * HOUR * (0.9 + 0.2 * chance.random())
-        runs.append(_run(number, job, library.get(job.preset), at, host=host, chance=chance))
+        workload, estimate = library.get(job.preset).preset.workload, demo_estimate(job.preset, job.gpu)
+        builtins, observed = msgspec.to_builtins(workload), _observed(estimate.ledger, chance, probed=job.probed)
+        lasts = job.hours * HOUR * (0.97 + 0.06 * chance.random())
+        ending = ENDINGS.get(number, "exited")
+        if ending != "exited":
+            lasts *= 0.02
+        pid, uuid = 4000 + 173 * number, f"GPU-5eed000{number % 4}-0000-4000-8000-00000000000{number % 4}"
+        times, values = _series(lasts, observed.process or 0, chance)
+        run = Run(
+            key=run_key(host, uuid, pid, at),
+            source="run" if job.probed else "watched",
+            host=host,
+            gpu_uuid=uuid,
+            gpu_name=f"NVIDIA {job.gpu}",
+            pid=pid,
+            command=job.command,
+            started_at=at,
+            ended_at=at + lasts,
+            ending=ending,
+            exit_code=codes[ending] if job.probed else None,
+            preset=job.preset,
+            model_kind=str(builtins["model"]["kind"]),
+            run_kind=str(builtins["run"]["kind"]),
+            workload=builtins,
+            method=estimate.method,
+            peak_phase=estimate.peak_phase,
+            predicted=estimate.ledger,
+            observed=observed,
+            peak_how="probe" if job.probed else "sampled",
+            times=times,
+            values=values,
+            versions={"driver": DRIVER, "torch": "2.9.0"} if job.probed else {"driver": DRIVER},
+        )
+        runs.append(run)
         at -= chance.random() * DAY * 1.3
     runs[0] = msgspec.structs.replace(runs[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
     return tuple(StoredRun(len(runs) - at, run) for at, run in enumerate(runs))
 
 
-def _run(number: int, job: _Job, preset_file: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:
-    workload = preset_file.preset.workload
-    estimate = _estimate(workload, job.gpu)
-    builtins = msgspec.to_builtins(workload)
-    observed = _observed(estimate, chance, probed=job.probed)
-    lasts = job.hours * HOUR * (0.97 + 0.06 * chance.random())
-    ending = ENDINGS.get(number, "exited")
-    if ending != "exited":
-        lasts *= 0.02
-    pid, uuid = 4000 + 173 * number, f"GPU-5eed000{number % 4}-0000-4000-8000-00000000000{number % 4}"
-    codes: dict[Ending, int] = {"exited": 0, "failed": 1, "out_of_memory": 1}
-    times, values = _series(lasts, observed.process or 0, chance)
-    return Run(
-        key=run_key(host, uuid, pid, at),
-        source="run" if job.probed else "watched",
-        host=host,
-        gpu_uuid=uuid,
-        gpu_name=f"NVIDIA {job.gpu}",
-        pid=pid,
-        command=job.command,
-        started_at=at,
-        ended_at=at + lasts,
-        ending=ending,
-        exit_code=codes[ending] if job.probed else None,
-        preset=preset_file.key,
-        model_kind=str(builtins["model"]["kind"]),
-        run_kind=str(builtins["run"]["kind"]),
-        workload=builtins,
-        method=estimate.method,
-        peak_phase=estimate.peak_phase,
-        predicted=estimate.ledger,
-        observed=observed,
-        peak_how="probe" if job.probed else "sampled",
-        times=times,
-        values=values,
-        versions={"driver": DRIVER, "torch": "2.9.0"} if job.probed else {"driver": DRIVER},
-    )
-
-
-@cache
-def _estimate(workload: Workload, gpu: str) -> Estimate:
-    return DEFAULT.estimate(workload, card(gpu))
-
-
-def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Ledger:
+def _observed(predicted: Ledger, chance: random.Random, *, probed: bool) -> Ledger:
     """A made-up observation: near the prediction, with more or less cached."""
-    predicted = estimate.ledger
     allocated = round((predicted.allocated or 0) * (0.985 + 0.02 * chance.random()))
     reserved = (
         max(allocated // PIECE + 1, round((predicted.reserved or 0) * (0.96 + 0.05 * chance.random()) / PIECE)) * PIECE

@@ -60,8 +60,13 @@ class FirstFrame:
         quiet = [*self._before]
         quiet[3] = self._before[3] & ~KEYS_WAIT  # type: ignore[operator]  # the flags, an int
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, quiet)  # type: ignore[arg-type]  # as they were given
+
+        def end(number: int, _frame: FrameType | None) -> None:
+            self.close()
+            os._exit(128 + number)
+
         for number in ENDING:
-            signal.signal(number, self._on_signal)
+            signal.signal(number, end)
         self.is_shown = True
         lines = frame_lines(sample, banner, size.columns, size.lines)
         name, colours = self._theme or "vramtui-dark", ""  # the theme's where the terminal has them; else its own
@@ -86,10 +91,6 @@ class FirstFrame:
     def _write(self, text: str) -> None:
         plain = ascii_wanted(os.environ, sys.stderr.encoding)
         os.write(sys.stderr.fileno(), (plain_text(text) if plain else text).encode(errors="replace"))
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.close()
-        os._exit(128 + number)
 
 
 def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> list[str]:

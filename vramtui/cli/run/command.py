@@ -85,7 +85,25 @@ def run(
     elif needs is not None or gpus is not None:
         raise UserError("--needs and --gpus go with --when-fits")
     finished, watch = _run(command, interval, record, preset_file, dry, placed)
-    _report(finished, watch)
+    # The job has ended: no error of the report may change its exit code.
+    try:
+        from vramtui.cli.common.settings import run_history
+        from vramtui.cli.run.results import completed_runs, print_report, seen_in
+        from vramtui.core.runs.run import DRY_RUN
+
+        seen = seen_in(finished, watch)
+        print_report(finished, seen, watch)
+        history = run_history()
+        former = [stored.run for stored in history.runs()] if finished.preset is None else []
+        for run in completed_runs(finished, seen, platform.node(), watch, former):
+            if run.method == DRY_RUN and run.error is not None:
+                sizes = format_bytes(run.predicted.process), format_bytes(run.observed.process)
+                sys.stderr.write("dry run {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
+            history.keep(run)
+    except UserError as error:
+        say(str(error))
+    except Exception as error:  # noqa: BLE001 - as above
+        say(f"the report cannot be made: {error}")
     raise SystemExit(finished.code)
 
 
@@ -215,25 +233,3 @@ def _watch(
     except Exception as error:  # noqa: BLE001 - the job is what counts
         sys.stderr.write(f"{WITHOUT_FIGURES}: {error}\n")
         return None
-
-
-def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
-    """Print and keep the report. The job has ended: no error here may change its exit code."""
-    from vramtui.cli.common.settings import run_history
-    from vramtui.cli.run.results import completed_runs, print_report, seen_in
-    from vramtui.core.runs.run import DRY_RUN
-
-    try:
-        seen = seen_in(finished, watch)
-        print_report(finished, seen, watch)
-        history = run_history()
-        former = [stored.run for stored in history.runs()] if finished.preset is None else []
-        for run in completed_runs(finished, seen, platform.node(), watch, former):
-            if run.method == DRY_RUN and run.error is not None:
-                sizes = format_bytes(run.predicted.process), format_bytes(run.observed.process)
-                sys.stderr.write("dry run {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
-            history.keep(run)
-    except UserError as error:
-        say(str(error))
-    except Exception as error:  # noqa: BLE001 - as the docstring says
-        say(f"the report cannot be made: {error}")
