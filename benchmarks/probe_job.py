@@ -119,7 +119,7 @@ class Switch:
 
     def begin_job(self) -> None:
         """A new job, of which the probe knows nothing: as a fork begins one."""
-        self._session._forked()
+        self._session._begin_in_child()
         self.inside = 0
 
     def off(self) -> None:

@@ -100,6 +100,7 @@ def test_ranks_wait_for_each_other_at_a_barrier(tmp_path: Path) -> None:
 
 
 TUNING = """
+import sys
 from types import SimpleNamespace
 from vramtui.probe import emulated
 NEVER = float("inf")
@@ -110,22 +111,6 @@ class Autotuner:
     def run(self):
         timings = {config: self._bench(config) for config in ("too large", "fits", "fits too")}
         return min(timings, key=timings.get)
-emulated._time_one(SimpleNamespace(Autotuner=Autotuner))
-tuner = Autotuner()
-print(tuner.run(), tuner.run())
-"""
-
-
-def test_triton_and_compilers_take_the_first_that_fits() -> None:
-    ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["timed too large", "timed fits"] * 2 + ["fits fits"]
-    ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
-
-
-COMPILING = """
-from types import SimpleNamespace
-from vramtui.probe import emulated
 class AlgorithmSelectorCache:
     def pick_deterministic_choice(self, choices):
         return next((one for one in choices if one.startswith("extern")), choices[0])
@@ -134,12 +119,22 @@ class AlgorithmSelectorCache:
 class CachingAutotuner:
     def __init__(self, configs, custom_kernel):
         self.configs, self.custom_kernel = configs, custom_kernel
-emulated._select_one(SimpleNamespace(AlgorithmSelectorCache=AlgorithmSelectorCache))
-emulated._configure_one(SimpleNamespace(CachingAutotuner=CachingAutotuner))
-select = AlgorithmSelectorCache()
+modules = {"triton.runtime.autotuner": Autotuner, "torch._inductor.select_algorithm": AlgorithmSelectorCache}
+for module, kind in (modules | {"torch._inductor.runtime.triton_heuristics": CachingAutotuner}).items():
+    sys.modules[module] = SimpleNamespace(**{kind.__name__: kind})
+emulated.CHANGES.put_on()
+tuner, select = Autotuner(), AlgorithmSelectorCache()
+print(tuner.run(), tuner.run())
 print(select("mm", ["triton", "extern"], layout=1), select("mm", ["triton", "triton 2"]), select("mm", []))
 print(CachingAutotuner([1, 2], False).configs, CachingAutotuner([1, 2], custom_kernel=True).configs)
 """
+
+
+def test_triton_and_compilers_take_the_first_that_fits() -> None:
+    ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
+    first = ["timed too large", "timed fits"] * 2 + ["fits fits"]
+    compiled = ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
+    assert ran.stdout.splitlines() == first + compiled
 
 
 def printed_by(job: Path, code: str) -> list[str]:
@@ -155,7 +150,7 @@ import multiprocessing, sys
 import torch
 from vramtui.probe import emulated
 def load(rank, chosen):
-    emulated._fork_workers(sys.modules["torch.utils.data.dataloader"])
+    emulated.CHANGES.put_on()
     loader = torch.utils.data.DataLoader(range(4), num_workers=1, multiprocessing_context=chosen)
     workers = iter(loader)._workers
     print(type(workers[0]).__name__, loader.multiprocessing_context is None)

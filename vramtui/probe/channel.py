@@ -88,8 +88,17 @@ class Channel:
             connection.detach()
 
     def _look(self) -> None:
+        """Connect to the listener of our own run, then to those of all dashboards of this user, the latest first."""
+        own, folder = os.environ.get(socket_dir.SOCKET), socket_dir.listeners_folder()
+        paths = [own] if own and socket_dir.private(os.path.dirname(own)) else []
+        if socket_dir.private(folder):
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                sockets = [
+                    (one.stat().st_mtime_ns, one.path) for one in entries if one.name.endswith(socket_dir.SUFFIX)
+                ]
+                paths += [path for _, path in sorted(sockets, reverse=True)]
         there = 0
-        for path in _listeners():
+        for path in dict.fromkeys(paths):
             if there >= MOST_LISTENERS:
                 if path in self._open:
                     self._drop(path)
@@ -108,17 +117,6 @@ def _descriptor_of(connection: socket.socket) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return status.st_dev, status.st_ino
-
-
-def _listeners() -> list[str]:
-    """Sockets to try: that of our own run, then those of all dashboards of this user, the latest first."""
-    own, folder = os.environ.get(socket_dir.SOCKET), socket_dir.listeners_folder()
-    paths = [own] if own and socket_dir.private(os.path.dirname(own)) else []
-    if socket_dir.private(folder):
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            sockets = [(one.stat().st_mtime_ns, one.path) for one in entries if one.name.endswith(socket_dir.SUFFIX)]
-            paths += [path for _, path in sorted(sockets, reverse=True)]
-    return list(dict.fromkeys(paths))
 
 
 def _connect(path: str) -> socket.socket | None:

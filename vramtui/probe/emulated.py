@@ -12,7 +12,7 @@ from typing import Any
 
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
-from .import_hook import around, when_imported
+from .import_hook import ModuleChanges, around
 from .reads import FOLDER, OWN, Reads
 
 
@@ -31,10 +31,7 @@ def prepare(torch: Any) -> Reads:
 
         distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
     let_go_of_collectives(torch)
-    when_imported("torch.utils.data.dataloader", _fork_workers)
-    when_imported("triton.runtime.autotuner", _time_one)
-    when_imported("torch._inductor.select_algorithm", _select_one)
-    when_imported("torch._inductor.runtime.triton_heuristics", _configure_one)
+    CHANGES.put_on()
     reads.begin()
     follower.begin()
     return reads
@@ -83,74 +80,65 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
     return item
 
 
-FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
 NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card
+FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
+CHANGES = ModuleChanges()
 
 
-def _fork_workers(module: Any) -> None:
+@CHANGES.around("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter.__init__")
+def begin_with_forks(begin: Any, self: Any, loader: Any) -> None:
     """Let a loader fork its workers where the way of starting them was handed down by `torch.multiprocessing.spawn`:
     each would import PyTorch anew, some 5 s of processor, in each pass over the data. None of them uses a card
     (`_MultiProcessingDataLoaderIter`, torch/utils/data/dataloader.py, 2.13).
     """
     import multiprocessing
 
-    def begin_with_forks(begin: Any, self: Any, loader: Any) -> None:
-        is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
-        if not is_inherited or multiprocessing.get_start_method() != "spawn":
-            begin(self, loader)
-            return
-        loader.multiprocessing_context = "fork"
-        try:
-            begin(self, loader)
-        finally:
-            loader.multiprocessing_context = None
-
-    around(module._MultiProcessingDataLoaderIter, "__init__", begin_with_forks)  # noqa: SLF001 - PyTorch's own name for it
+    is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
+    if not is_inherited or multiprocessing.get_start_method() != "spawn":
+        begin(self, loader)
+        return
+    loader.multiprocessing_context = "fork"
+    try:
+        begin(self, loader)
+    finally:
+        loader.multiprocessing_context = None
 
 
-def _time_one(module: Any) -> None:
+@CHANGES.around("triton.runtime.autotuner", "Autotuner.run")
+def run_anew(run: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    setattr(self, FITS, False)
+    return run(self, *arguments, **named)
+
+
+@CHANGES.around("triton.runtime.autotuner", "Autotuner._bench")
+def time_one(bench: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """Let Triton's autotuner take the first configuration of a kernel that fits the card: times of kernels that do
     nothing tell nothing, and the others need not be compiled (`Autotuner.run`, triton/runtime/autotuner.py, 3.7).
     """
-
-    def run_anew(run: Any, self: Any, *arguments: Any, **named: Any) -> Any:
-        setattr(self, FITS, False)
-        return run(self, *arguments, **named)
-
-    def time_one(bench: Any, self: Any, *arguments: Any, **named: Any) -> Any:
-        if getattr(self, FITS, False):
-            return NEVER
-        times = bench(self, *arguments, **named)
-        setattr(self, FITS, (times[0] if isinstance(times, (list, tuple)) else times) != NEVER[0])
-        return times
-
-    around(module.Autotuner, "run", run_anew)
-    around(module.Autotuner, "_bench", time_one)
+    if getattr(self, FITS, False):
+        return NEVER
+    times = bench(self, *arguments, **named)
+    setattr(self, FITS, (times[0] if isinstance(times, (list, tuple)) else times) != NEVER[0])
+    return times
 
 
-def _select_one(module: Any) -> None:
+@CHANGES.around("torch._inductor.select_algorithm", "AlgorithmSelectorCache.__call__")
+def choose_one(call: Any, self: Any, name: Any, choices: Any, *arguments: Any, **named: Any) -> Any:
     """So does `mode="max-autotune"` of `torch.compile`: the library's own kernel where that is among the choices, else
     the first (`AlgorithmSelectorCache`, torch/_inductor/select_algorithm.py, 2.10 and 2.13).
     """
-
-    def choose_one(call: Any, self: Any, name: Any, choices: Any, *arguments: Any, **named: Any) -> Any:
-        one = [self.pick_deterministic_choice(choices)] if len(choices) > 1 else choices
-        return call(self, name, one, *arguments, **named)
-
-    around(module.AlgorithmSelectorCache, "__call__", choose_one)
+    one = [self.pick_deterministic_choice(choices)] if len(choices) > 1 else choices
+    return call(self, name, one, *arguments, **named)
 
 
-def _configure_one(module: Any) -> None:
+@CHANGES.around("torch._inductor.runtime.triton_heuristics", "CachingAutotuner.__init__")
+def begin_with_one(begin: Any, self: Any, *arguments: Any, **named: Any) -> None:
     """And each kernel that Inductor writes is compiled in the first of its configurations (`CachingAutotuner`,
     torch/_inductor/runtime/triton_heuristics.py, 2.13); what a job wrote itself may not fit the card in that one.
     """
-
-    def begin_with_one(begin: Any, self: Any, *arguments: Any, **named: Any) -> None:
-        begin(self, *arguments, **named)
-        if not self.custom_kernel:
-            self.configs = self.configs[:1]
-
-    around(module.CachingAutotuner, "__init__", begin_with_one)
+    begin(self, *arguments, **named)
+    if not self.custom_kernel:
+        self.configs = self.configs[:1]
 
 
 WATCHDOG_SLEEPS = 0.1  # seconds

@@ -59,7 +59,16 @@ class Follower:
             library.fallback(self._passing(own, below), KEY, with_keyset=True)
         except (AttributeError, RuntimeError, TypeError):
             return
-        self._libraries = library, _leave_views(torch)
+        # Let views pass: they compute nothing, and PyTorch may give one another class (`_make_subclass`).
+        aten = torch.library.Library("aten", "IMPL")
+        for schema in core._jit_get_all_schemas():  # noqa: SLF001 - as above
+            namespace, _, name = schema.name.partition("::")
+            is_view = any(one.alias_info is not None for one in schema.returns) and not schema.is_mutable
+            if namespace == "aten" and is_view and name != "lift_fresh":
+                full = f"{name}.{schema.overload_name}" if schema.overload_name else name
+                with contextlib.suppress(RuntimeError):  # TorchScript's own, which are not dispatched
+                    aten.impl(full, torch.library.fallthrough_kernel, KEY)
+        self._libraries = library, aten
         include = core._dispatch_tls_set_dispatch_key_included  # noqa: SLF001 - as above
         include(KEY, True)
         is_included = core._dispatch_tls_is_dispatch_key_included  # noqa: SLF001 - as above
@@ -92,7 +101,16 @@ class Follower:
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
         torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # noqa: SLF001 - as above
-        when_imported("torch.utils.checkpoint", functools.partial(_follow_checkpoints, again))
+
+        def follow_checkpoints(checkpoint: Any) -> None:  # what they run again (torch/utils/checkpoint.py, 2.13)
+            def begun(act: Any, self: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
+                act(self, again(recompute), *args, **kwargs)
+
+            around(checkpoint._CheckpointFrame, "__init__", begun)  # noqa: SLF001 - as above
+            plain = checkpoint.CheckpointFunction.backward
+            checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
+
+        when_imported("torch.utils.checkpoint", follow_checkpoints)
 
     def _passing(self, own: Any, below: Any) -> Any:
         torch, values, launches = self._torch, self.values, self._launches
@@ -198,22 +216,6 @@ def load_shared(name: str) -> Any:
     return importlib.import_module(f"{SHARED}.{name}")
 
 
-def _leave_views(torch: Any) -> Any:
-    """Let views pass: they compute nothing, and PyTorch may give one another class (`_make_subclass`)."""
-    aten = torch.library.Library("aten", "IMPL")
-    for schema in torch._C._jit_get_all_schemas():  # noqa: SLF001 - as above
-        namespace, _, name = schema.name.partition("::")
-        is_view = any(one.alias_info is not None for one in schema.returns) and not schema.is_mutable
-        if namespace == "aten" and is_view and name != "lift_fresh":
-            with contextlib.suppress(RuntimeError):  # TorchScript's own, which are not dispatched
-                aten.impl(
-                    f"{name}.{schema.overload_name}" if schema.overload_name else name,
-                    torch.library.fallthrough_kernel,
-                    KEY,
-                )
-    return aten
-
-
 def _launches() -> Any:
     """The driver's count of kernels that were launched; 0 for a driver that counts none."""
     with contextlib.suppress(ValueError, AttributeError):
@@ -243,17 +245,6 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
     around(frames.OptimizeContext, "__init__", begun)
 
 
-def _follow_checkpoints(again: Any, checkpoint: Any) -> None:
-    """Follow what a checkpoint runs again (torch/utils/checkpoint.py, 2.13)."""
-
-    def begun(act: Any, self: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
-        act(self, again(recompute), *args, **kwargs)
-
-    around(checkpoint._CheckpointFrame, "__init__", begun)  # noqa: SLF001 - as above
-    plain = checkpoint.CheckpointFunction.backward
-    checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
-
-
 CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
 PLACES = "_vramtui_places"  # on a mask: how many hold
 _libraries: list[Any] = []  # of PyTorch, whose registrations end with them
@@ -264,17 +255,25 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     if not hasattr(torch.library, "get_kernel"):
         return
     for name, most in COUNTED.items():
-        change(torch, f"aten::{name}", _count(reads, values, most, functools.partial(_by_host, torch, name)))
+        change(torch, f"aten::{name}", _count(torch, reads, values, name, most))
     change(torch, "aten::one_hot", functools.partial(_know_classes, values))
     for name, known in HISTOGRAMS.items():
         change(torch, f"aten::{name}", functools.partial(_share_places, reads, values, known))
     change(torch, "aten::eq.Scalar", functools.partial(_know_places, values))
     change(torch, "aten::any.dim", _pass_places)
+
+    def pass_checks(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:  # each reads one byte
+        reads.know_next([0])
+        try:
+            return kernel.call_boxed(keys, *arguments, **named)
+        finally:
+            reads.know_next([])
+
     for name in CHECKED:
-        change(torch, f"aten::{name}", functools.partial(_pass_checks, reads))
+        change(torch, f"aten::{name}", pass_checks)
     when_imported(
         "torchvision.ops.boxes",
-        lambda _: change(torch, "torchvision::nms", _count(reads, values, lambda boxes, *_: len(boxes), None)),
+        lambda _: change(torch, "torchvision::nms", _count(torch, reads, values, "", lambda boxes, *_: len(boxes))),
     )
 
 
@@ -292,26 +291,30 @@ def change(torch: Any, name: str, act: Any) -> None:
         library.impl(rest, functools.partial(act, kernel), "CUDA", with_keyset=True)
 
 
-def _count(reads: Any, values: Any, most: Any, known: Any) -> Any:
+def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
     """Return a function that runs a kernel whose reads are the number of places.
 
     Args:
+        torch: the module.
         reads: the counts.
         values: what is known of tensors.
+        name: the operator's, which answers for a host's copy of the first argument; empty if it cannot.
         most: the arguments to as many places as there can be.
-        known: a host's copy of the first argument, and the others, to how many places the operator
-            takes; None if that is not known.
     """
+    kind, _, overload = name.partition(".")
 
     def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
         if reads.is_known_next:
             return kernel.call_boxed(keys, *arguments, **named)
-        copy = values.value_of(arguments[0]) if known is not None else None
+        copy = values.value_of(arguments[0]) if name else None
         if copy is None:
             reads.count_here(takes_all=True)
             places = most(*arguments, **named)
         else:
-            places = known(copy, *arguments[1:], **named)
+            by_host = getattr(getattr(torch.ops.aten, kind), overload or "default")
+            answer = by_host(copy, *arguments[1:], **named)
+            counted = answer[0] if isinstance(answer, tuple) else answer
+            places = int(counted.shape[arguments[1] if "dim" in kind else 0])
         reads.know_next([places])
         try:
             answer = kernel.call_boxed(keys, *arguments, **named)
@@ -320,23 +323,6 @@ def _count(reads: Any, values: Any, most: Any, known: Any) -> Any:
         return answer
 
     return run
-
-
-def _by_host(torch: Any, name: str, *arguments: Any, **named: Any) -> int:
-    """How many places an operator takes on the host."""
-    kind, _, overload = name.partition(".")
-    answer = getattr(getattr(torch.ops.aten, kind), overload or "default")(*arguments, **named)
-    answers = answer if isinstance(answer, tuple) else (answer,)
-    return int(answers[0].shape[arguments[1] if "dim" in kind else 0])
-
-
-def _pass_checks(reads: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
-    """Let a kernel's checks of its arguments hold: each reads one byte."""
-    reads.know_next([0])
-    try:
-        return kernel.call_boxed(keys, *arguments, **named)
-    finally:
-        reads.know_next([])
 
 
 def _all(tensor: Any, *_: Any, **_named: Any) -> int:

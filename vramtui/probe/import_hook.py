@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    Act = Callable[..., Any]
+
 
 def when_imported(name: str, ready: Callable[[ModuleType], object]) -> None:
     """Call `ready` with the module `name`: now if it is there, or else as soon as it has been imported."""
@@ -93,3 +95,33 @@ def around(owner: Any, name: str, act: Any) -> None:
             return act(plain, *arguments, **named)
 
         setattr(owner, name, call)
+
+
+class ModuleChanges:
+    """Changes of modules that a job may import, each made by a decorated function as soon as its module is there."""
+
+    def __init__(self) -> None:
+        self._acts: list[tuple[str, Act]] = []
+
+    def when(self, name: str) -> Callable[[Act], Act]:
+        """Have the decorated function change the module `name`."""
+
+        def decorate(act: Act) -> Act:
+            self._acts.append((name, act))
+            return act
+
+        return decorate
+
+    def around(self, name: str, path: str) -> Callable[[Act], Act]:
+        """Have the decorated function stand around one of the module, or a method `CLASS.NAME`; see `around`."""
+        owner, _, attribute = path.rpartition(".")
+
+        def decorate(act: Act) -> Act:
+            self.when(name)(lambda module: around(getattr(module, owner) if owner else module, attribute, act))
+            return act
+
+        return decorate
+
+    def put_on(self) -> None:
+        for name, act in self._acts:
+            when_imported(name, act)

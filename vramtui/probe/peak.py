@@ -76,7 +76,25 @@ class PeakHistory:
                 os.replace(path + ".new", path)
 
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
-        blocks = _blocks_of(events)
+        # Each block from its allocation to its release; places are numbers of events, moments are microseconds.
+        blocks: list[dict[str, Any]] = []
+        live: dict[int, dict[str, Any]] = {}
+        for number, event in enumerate(events):
+            address = event.get("addr", -1)
+            if event["action"] == "alloc":
+                size = -(-max(event["size"], 1) // BLOCK) * BLOCK
+                block = {
+                    "address": address,
+                    "size": size,
+                    "first": number,
+                    "last": len(events),
+                    "born": event["time_us"],
+                }
+                live[address] = block | {"died": 1 << 62, "frames": event.get("frames", ())}
+                blocks.append(live[address])
+            elif event["action"] == "free_completed" and address in live:
+                block = live.pop(address)
+                block["last"], block["died"] = number, event["time_us"]
         for block in blocks:
             at = bisect.bisect_left(self._turns, (block["born"],))
             block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
@@ -120,6 +138,14 @@ class PeakHistory:
         for block in largest:  # the innermost module whose `forward` was running, by its file: `linear`
             files = (os.path.basename(one["filename"]) for one in block["frames"] if one["name"] == "forward")
             block["name"] = block["name"] or next(files, "").rpartition(".")[0]
+
+        def line_of(frames: Iterable[dict[str, Any]]) -> str:
+            """The innermost line that is the job's own."""
+            libraries = ("site-packages", "dist-packages", "/lib/python3")
+            paths = ((frame["filename"], frame["line"]) for frame in frames)
+            own = (one for one in paths if one[0].endswith(".py") and not one[0].startswith((PACKAGE, "<")))
+            return next((f"{path}:{line}" for path, line in own if not any(part in path for part in libraries)), "")
+
         return {
             "events": len(events),
             "peak": most,
@@ -131,34 +157,9 @@ class PeakHistory:
                     "category": block["category"],
                     "operator": "",
                     "module": block["name"],
-                    "line": _line_of(block["frames"]),
+                    "line": line_of(block["frames"]),
                     "phase": block["phase"],
                 }
                 for block in largest
             ],
         }
-
-
-def _blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each block from its allocation to its release; places are numbers of events, moments are microseconds."""
-    blocks: list[dict[str, Any]] = []
-    live: dict[int, dict[str, Any]] = {}
-    for number, event in enumerate(events):
-        address = event.get("addr", -1)
-        if event["action"] == "alloc":
-            size = -(-max(event["size"], 1) // BLOCK) * BLOCK
-            block = {"address": address, "size": size, "first": number, "last": len(events), "born": event["time_us"]}
-            live[address] = block | {"died": 1 << 62, "frames": event.get("frames", ())}
-            blocks.append(live[address])
-        elif event["action"] == "free_completed" and address in live:
-            block = live.pop(address)
-            block["last"], block["died"] = number, event["time_us"]
-    return blocks
-
-
-def _line_of(frames: Iterable[dict[str, Any]]) -> str:
-    """The innermost line that is the job's own."""
-    libraries = ("site-packages", "dist-packages", "/lib/python3")
-    paths = ((frame["filename"], frame["line"]) for frame in frames)
-    own = (one for one in paths if one[0].endswith(".py") and not one[0].startswith((PACKAGE, "<")))
-    return next((f"{path}:{line}" for path, line in own if not any(part in path for part in libraries)), "")

@@ -82,7 +82,7 @@ class ProbeSession:
         """Put the hooks on."""
         self._hooks.put_on()
         self._quiet(self._loaders.put_on)()
-        os.register_at_fork(after_in_child=self._quiet(self._forked))
+        os.register_at_fork(after_in_child=self._quiet(self._begin_in_child))
         until = _number_in_environment((socket_dir.UNTIL,))
         if until is not None:
             threading.Thread(target=self._end_at, args=(until,), daemon=True).start()
@@ -194,7 +194,12 @@ class ProbeSession:
         """Report the job from here on until the process ends."""
         if not self._begun:
             self._begun = True
-            _at_exit(self._quiet(self._end))
+            end, util = self._quiet(self._end), sys.modules.get("multiprocessing.util")
+            process = sys.modules.get("multiprocessing.process")
+            if util is not None and process is not None and process.parent_process() is not None:
+                util.Finalize(None, end, exitpriority=100)  # multiprocessing ends it without Python's own exit
+            else:
+                atexit.register(end)
         self._meet_devices()
         if not self._beating and (cuda or self._counters.ready):
             self._beating = True
@@ -215,7 +220,9 @@ class ProbeSession:
     def _meet_devices(self) -> None:
         if not self._knows_devices and self._counters.ready:
             self._knows_devices = True
-            _watch_for_oom(self._torch, self._out_of_memory)
+            attach = getattr(getattr(self._torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
+            if attach is not None:
+                attach(self._out_of_memory)
             self._channel.greet_again()
 
     def _beat(self) -> None:
@@ -252,11 +259,18 @@ class ProbeSession:
             **{name: _number_in_environment(names) for name, names in RANKS.items()},
         )
 
-    def _out_of_memory(self, device: int, asked: int, free: int, limit: int | None) -> None:
-        figures = self._counters.read(time.monotonic()).get(device, {})
-        sizes = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
-        sizes.update(asked=asked, free=free, limit=limit)
-        self._tell("oom", device=device, phase=self._known_phase(), step=self._hooks.steps, **sizes)
+    def _out_of_memory(self, device: int, asked: int, allowed: int, free: int) -> None:
+        """Report that the allocator gives up, in bytes. Observers get the limit of set_per_process_memory_fraction in
+        the place of the card's total, where there is one (c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13).
+        """
+        limit = None
+        with contextlib.suppress(Exception):
+            limit = int(allowed) if allowed < self._torch.cuda.mem_get_info(device)[1] else None
+        with contextlib.suppress(Exception):
+            figures = self._counters.read(time.monotonic()).get(int(device), {})
+            sizes = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
+            sizes.update(asked=int(asked), free=int(free), limit=limit)
+            self._tell("oom", device=int(device), phase=self._known_phase(), step=self._hooks.steps, **sizes)
 
     def _end(self) -> None:
         if not self._begun or self._ended:
@@ -270,14 +284,22 @@ class ProbeSession:
         if self._hooks.watching:
             self._note()
         self._beat()
-        self._tell("end", **_last_words(self._torch))
+        # The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError.
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        kind = getattr(getattr(self._torch, "cuda", None), "OutOfMemoryError", ())
+        cause, depth = error, 0
+        while cause is not None and not isinstance(cause, kind) and depth < 8:
+            cause, depth = cause.__cause__ or cause.__context__, depth + 1
+        is_full, name = isinstance(cause, kind), None if error is None else type(error).__name__
+        message = "" if error is None else _shortened(str(cause if is_full else error), LONGEST_MESSAGE)
+        self._tell("end", error=name, message=message, out_of_memory=is_full)
         self._channel.close()
 
     def _tell(self, kind: str, **what: Any) -> bool:
         # There is another beat after this one, but not another end.
         return self._channel.send(_message(kind, **what), wait=0.0 if kind == "beat" and not self._ended else LAST_WAIT)
 
-    def _forked(self) -> None:
+    def _begin_in_child(self) -> None:
         self._channel.close()
         self._reset()
         self._loaders.forget()
@@ -318,46 +340,5 @@ def _is_data_worker() -> bool:
     return module is not None and getattr(module, "_worker_info", None) is not None
 
 
-def _watch_for_oom(torch: Any, tell: Any) -> None:
-    """Have `tell(device, asked, free, limit)`, in bytes, called whenever the allocator gives up.
-
-    Observers get the limit of set_per_process_memory_fraction in the place of the card's total, where there is one
-    (c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13).
-    """
-
-    def observe(device: int, asked: int, allowed: int, free: int) -> None:
-        limit = None
-        with contextlib.suppress(Exception):
-            limit = int(allowed) if allowed < torch.cuda.mem_get_info(device)[1] else None
-        with contextlib.suppress(Exception):
-            tell(int(device), int(asked), int(free), limit)
-
-    attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
-    if attach is not None:
-        attach(observe)
-
-
-def _last_words(torch: Any) -> dict[str, Any]:
-    """The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    kind = getattr(getattr(torch, "cuda", None), "OutOfMemoryError", ())
-    cause, depth = error, 0
-    while cause is not None and not isinstance(cause, kind) and depth < 8:
-        cause, depth = cause.__cause__ or cause.__context__, depth + 1
-    is_full = isinstance(cause, kind)
-    message = "" if error is None else _shortened(str(cause if is_full else error), LONGEST_MESSAGE)
-    return {"error": None if error is None else type(error).__name__, "message": message, "out_of_memory": is_full}
-
-
 def _message(kind: str, **what: Any) -> bytes:
     return json.dumps({"kind": kind, "v": 1, "pid": os.getpid(), "at": time.time(), **what}).encode()
-
-
-def _at_exit(end: Any) -> None:
-    """`end` before the process does, also where multiprocessing ends it without Python's own exit."""
-    util = sys.modules.get("multiprocessing.util")
-    process = sys.modules.get("multiprocessing.process")
-    if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, end, exitpriority=100)
-    else:
-        atexit.register(end)
