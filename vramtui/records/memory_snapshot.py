@@ -9,8 +9,7 @@ import pickle
 import resource
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -174,13 +173,11 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
         return any(entry.action == "oom" for entry in events.get(gpu, ())), reserved[gpu]
 
     gpu = max(sorted(gpus), key=weight)
-    return _memory_of(gpu, [one for one in snapshot.segments if one.device == gpu], events.get(gpu, []))
-
-
-def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
+    segments_of_gpu = [one for one in snapshot.segments if one.device == gpu]
+    entries = events.get(gpu, [])
     live: dict[int, tuple[int, list[_Frame]]] = {}
     free = []
-    for segment in segments:
+    for segment in segments_of_gpu:
         address = segment.address
         for block in segment.blocks:
             if block.state in {ALLOCATED, FREED_LATER}:
@@ -189,19 +186,19 @@ def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]
                 free.append(block.size)
             address += block.size
     allocated = sum(size for size, _ in live.values())
-    reserved = sum(segment.total_size for segment in segments)
-    failure, state, peaks = None, (dict(live), allocated, reserved), (allocated, reserved)
+    total = sum(segment.total_size for segment in segments_of_gpu)
+    failure, state, peaks = None, (dict(live), allocated, total), (allocated, total)
     for entry in reversed(entries):  # undo each event, from the end of the trace back to its beginning
         if entry.action == "oom" and failure is None:
-            failure, state = entry, (dict(live), allocated, reserved)
+            failure, state = entry, (dict(live), allocated, total)
         elif entry.action == "alloc" and entry.addr is not None:
             allocated -= live.pop(entry.addr, (entry.size, []))[0]
         elif entry.action == "free_completed" and entry.addr is not None:
             live[entry.addr] = (entry.size, entry.frames)
             allocated += entry.size
-        reserved -= RESERVES.get(entry.action, 0) * entry.size
-        peaks = max(peaks[0], allocated), max(peaks[1], reserved)
-    live, allocated, reserved = state
+        total -= RESERVES.get(entry.action, 0) * entry.size
+        peaks = max(peaks[0], allocated), max(peaks[1], total)
+    live, allocated, total = state
     lines: dict[str, list[int]] = {}
     for size, frames in live.values():
         lines.setdefault(_where(frames), []).append(size)
@@ -215,7 +212,7 @@ def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]
         asked=None if failure is None else failure.size,
         device_free=None if failure is None else failure.device_free,
         allocated=allocated,
-        reserved=reserved,
+        reserved=total,
         free_blocks=tuple(sorted(free, reverse=True)),
         peak_allocated=peaks[0] if entries else None,
         peak_reserved=peaks[1] if entries else None,
@@ -249,23 +246,6 @@ class _PlainUnpickler(pickle.Unpickler):
         raise UserError(f"{self._name} is not a plain memory snapshot: it refers to objects outside of it")
 
 
-@contextmanager
-def _bounded(size: int) -> Iterator[None]:
-    """Let this process take no more memory than the values of a pickle of `size` bytes can need.
-
-    Nine bytes can ask for a memo of four billion places, allocated at once.
-    """
-    with Path("/proc/self/statm").open(encoding="ascii") as file:
-        taken = int(file.read().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = taken + PICKLED_SPARE + PICKLED_TIMES * size
-    resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
 def load_plain(name: str, content: bytes) -> object:
     """The plain values in a pickle, the content of the file `name`.
 
@@ -273,8 +253,17 @@ def load_plain(name: str, content: bytes) -> object:
         UserError: it asks for anything but plain values, or it is broken.
     """
     try:
-        with _bounded(len(content)):
+        # This process may take no more memory than the values of such a pickle can need: nine bytes can ask for a memo
+        # of four billion places, allocated at once.
+        with Path("/proc/self/statm").open(encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = taken + PICKLED_SPARE + PICKLED_TIMES * len(content)
+        resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))
+        try:
             return _PlainUnpickler(content, name).load()
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     except UserError:
         raise
     except MemoryError:

@@ -6,7 +6,6 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.estimate import CUDA, PHASE_TITLES, TOTALS
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
-from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.records.export.plain import count, iso_time
 
@@ -91,7 +90,31 @@ def markdown_report(snapshot: Snapshot) -> str:
             if estimate.assumptions:
                 lines += ["Assumed:", "", *(f"- {prose(sentence)}" for sentence in estimate.assumptions), ""]
             folded += [title, "", *ledger_table(comparison.rows, snapshot.vendor_of(holding), to_the_byte=True), ""]
-    lines += ["## GPUs", "", *(_gpu_table(sample) if sample.gpus else ("None seen.",))]
+    cards, totals, notes = list[Sequence[str]](), list[Sequence[str]](), list[str]()
+    for gpu in sample.gpus:
+        memory = gpu.memory
+        figures = ((gpu.utilization, "%"), (gpu.power_watts, "W"), (gpu.temperature_celsius, "°C"))
+        cards.append(
+            (
+                str(gpu.index),
+                code(gpu.name),
+                format_gib(memory.used),
+                format_gib(memory.total),
+                *(UNKNOWN if value is None else f"{value:.0f} {unit}" for value, unit in figures),
+                gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}",
+            )
+        )
+        in_processes = None if memory.used is None else gpu.attributed - (gpu.mig_used or 0)
+        sizes = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
+        totals.append((str(gpu.index), *map(count, sizes)))
+        if memory.total is not None and memory.used is not None and memory.free is not None:
+            left_over = memory.total - memory.used - memory.free - (memory.reserved or 0)
+            if left_over:
+                figure = f"the driver's own figures differ by {count(left_over)} bytes from its total."
+                notes += ["", f"GPU {gpu.index}: {figure}"]
+    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
+    shown = table(headings, cards, numbers=(2, 3, 4, 5, 6)) if cards else ("None seen.",)
+    lines += ["## GPUs", "", *shown]
     if sample.problems:
         lines += ["", "## Problems", ""]
         for problem in sample.problems:
@@ -101,42 +124,10 @@ def markdown_report(snapshot: Snapshot) -> str:
         versions = (f"- {prose(name)} {prose(version)}" for name, version in snapshot.versions.items())
         lines += ["", "## Versions", "", *versions]
     if sample.gpus:
-        lines += ["", "<details><summary>Every byte</summary>", "", *folded, *_every_byte(sample), "", "</details>"]
+        summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
+        every_byte = (*table(summands, totals, numbers=range(1, 7)), *notes)
+        lines += ["", "<details><summary>Every byte</summary>", "", *folded, *every_byte, "", "</details>"]
     return "\n".join(lines) + "\n"
-
-
-def _gpu_table(sample: Sample) -> list[str]:
-    rows = []
-    for gpu in sample.gpus:
-        figures = ((gpu.utilization, "%"), (gpu.power_watts, "W"), (gpu.temperature_celsius, "°C"))
-        rows.append(
-            (
-                str(gpu.index),
-                code(gpu.name),
-                format_gib(gpu.memory.used),
-                format_gib(gpu.memory.total),
-                *(UNKNOWN if value is None else f"{value:.0f} {unit}" for value, unit in figures),
-                gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}",
-            )
-        )
-    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
-    return table(headings, rows, numbers=(2, 3, 4, 5, 6))
-
-
-def _every_byte(sample: Sample) -> list[str]:
-    rows, notes = [], []
-    for gpu in sample.gpus:
-        memory = gpu.memory
-        in_processes = None if memory.used is None else gpu.attributed - (gpu.mig_used or 0)
-        sizes = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
-        rows.append((str(gpu.index), *map(count, sizes)))
-        if memory.total is not None and memory.used is not None and memory.free is not None:
-            left_over = memory.total - memory.used - memory.free - (memory.reserved or 0)
-            if left_over:
-                figure = f"the driver's own figures differ by {count(left_over)} bytes from its total."
-                notes += ["", f"GPU {gpu.index}: {figure}"]
-    summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
-    return [*table(summands, rows, numbers=range(1, 7)), *notes]
 
 
 def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA, *, to_the_byte: bool = False) -> list[str]:

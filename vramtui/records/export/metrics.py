@@ -5,7 +5,7 @@ others begin with `vramtui_` and are in bytes, ratios and seconds. Unknown value
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -78,26 +78,18 @@ def metrics_of(
         for gpu in gpus
         if gpu.mig_parent is None
     ]
-    dcgm = (
+    families = [
         MetricFamily(name, text, DCGM_LABELS, _values((labels, value(gpu)) for labels, gpu in cards))
         for name, text, value in (_DCGM if with_dcgm else ())
-    )
-    groups = [group for gpu in gpus for group in _groups(snapshot, gpu, own[gpu.uuid], kinds, per_process=per_process)]
-    version = "The version of vramtui."
-    age = "When the sample was taken; time() less this is its age."
-    return (
-        *dcgm,
-        *_gpu_metrics(gpus, own),
-        *_process_metrics(groups, (*PROCESS_LABELS, *SINGLE_LABELS) if per_process else PROCESS_LABELS),
-        MetricFamily("vramtui_build_info", version, ("version",), (((__version__,), 1.0),)),
-        MetricFamily("vramtui_sample_timestamp_seconds", age, (), (((), snapshot.sample.taken_at),)),
-        up_metric(up=True),
-    )
+    ]
 
+    def add(
+        name: str, text: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float | None]]
+    ) -> None:
+        families.append(MetricFamily(name, text, labels, _values(rows)))
 
-def _gpu_metrics(gpus: Sequence[Gpu], own: Mapping[str, tuple[str, ...]]) -> Iterator[MetricFamily]:
-    ok = _values((own[gpu.uuid], float(gpu.state == "ok")) for gpu in gpus)
-    yield MetricFamily("vramtui_gpu_up", "1 while the GPU answers, 0 if it is lost or fails.", GPU_LABELS, ok)
+    text = "1 while the GPU answers, 0 if it is lost or fails."
+    add("vramtui_gpu_up", text, GPU_LABELS, ((own[gpu.uuid], float(gpu.state == "ok")) for gpu in gpus))
     usable = usable_gpus(gpus)
     sizes = (
         ((*own[gpu.uuid], part), size)
@@ -113,25 +105,27 @@ def _gpu_metrics(gpus: Sequence[Gpu], own: Mapping[str, tuple[str, ...]]) -> Ite
         "Memory by part: processes, unattributed (of no known process), reserved and free; of each GPU, or of its MIG"
         " instances if it is divided."
     )
-    yield MetricFamily("vramtui_gpu_memory_bytes", text, (*GPU_LABELS, "part"), _values(sizes))
-    totals = _values((own[gpu.uuid], gpu.memory.total) for gpu in usable)
-    yield MetricFamily("vramtui_gpu_memory_total_bytes", "The sum of the parts.", GPU_LABELS, totals)
-
-
-def _process_metrics(groups: Sequence[Group], labels: tuple[str, ...]) -> Iterator[MetricFamily]:
+    add("vramtui_gpu_memory_bytes", text, (*GPU_LABELS, "part"), sizes)
+    totals = ((own[gpu.uuid], gpu.memory.total) for gpu in usable)
+    add("vramtui_gpu_memory_total_bytes", "The sum of the parts.", GPU_LABELS, totals)
+    groups = [group for gpu in gpus for group in _groups(snapshot, gpu, own[gpu.uuid], kinds, per_process=per_process)]
+    labels = (*PROCESS_LABELS, *SINGLE_LABELS) if per_process else PROCESS_LABELS
     for name, text, key in (
         ("vramtui_processes", "Processes on a GPU.", "processes"),
         ("vramtui_process_memory_bytes", "Memory of processes now, by the driver.", "used"),
         ("vramtui_process_memory_peak_bytes", "Observed peaks of running processes.", "peak"),
         ("vramtui_predicted_memory_total_bytes", "The sum of the predicted parts.", "predicted"),
     ):
-        yield MetricFamily(name, text, labels, _values((own, sums.get(key)) for own, sums in groups))
-    errors = ((own, sums["compared"] / sums["prediction"] - 1) for own, sums in groups if sums["prediction"])
-    text = "Observed peak over predicted peak, less one."
-    yield MetricFamily("vramtui_prediction_error_ratio", text, labels, _values(errors))
-    parts = (((*own, line), sums[line]) for own, sums in groups for line in LEAVES if line in sums)
+        add(name, text, labels, ((group, sums.get(key)) for group, sums in groups))
+    errors = ((group, sums["compared"] / sums["prediction"] - 1) for group, sums in groups if sums["prediction"])
+    add("vramtui_prediction_error_ratio", "Observed peak over predicted peak, less one.", labels, errors)
+    parts = (((*group, line), sums[line]) for group, sums in groups for line in LEAVES if line in sums)
     text = "Peaks of processes as presets predict them, by part."
-    yield MetricFamily("vramtui_predicted_memory_bytes", text, (*labels, "part"), _values(parts))
+    add("vramtui_predicted_memory_bytes", text, (*labels, "part"), parts)
+    add("vramtui_build_info", "The version of vramtui.", ("version",), [((__version__,), 1.0)])
+    text = "When the sample was taken; time() less this is its age."
+    add("vramtui_sample_timestamp_seconds", text, (), [((), snapshot.sample.taken_at)])
+    return (*families, up_metric(up=True))
 
 
 def _groups(

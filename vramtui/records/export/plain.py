@@ -7,7 +7,7 @@ that the prediction or the observation knows. An empty cell is an unknown value,
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from math import isfinite
 from typing import Any
@@ -18,7 +18,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.fits import ComparisonRow
 from vramtui.core.observation.readings import SCHEMA, process_key
-from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.core.observation.snapshot import Snapshot
 
 
 def clean(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
@@ -73,21 +73,35 @@ def ps_document(snapshot: Snapshot, *, detailed: bool = False) -> Document:
     """
     sample = snapshot.sample
     holdings = {holding.key: holding for holding in snapshot.holdings}
-    gpus = [
-        msgspec.to_builtins(msgspec.structs.replace(gpu, processes=()))
-        | {
-            "memory": msgspec.to_builtins(gpu.memory) | {"unattributed": gpu.unattributed},
-            "processes": [
-                _process(
-                    msgspec.to_builtins(process),
-                    holdings.get(process_key(sample.host.name, gpu, process)),
-                    detailed=detailed,
-                )
-                for process in gpu.processes
-            ],
-        }
-        for gpu in sample.gpus
-    ]
+    gpus = []
+    for gpu in sample.gpus:
+        processes = []
+        for process in gpu.processes:
+            holding = holdings.get(process_key(sample.host.name, gpu, process))
+            peak, estimate, comparison = None, None, None
+            if holding:
+                peak, estimate, comparison = holding.peak, holding.estimate, holding.comparison
+            row = msgspec.to_builtins(process)
+            row |= {
+                "peak_memory": peak.bytes if peak else None,
+                "peak_at": peak.at if peak else None,
+                "peak_how": peak.how if peak else None,
+                "peak_interval": peak.interval if peak else None,
+                "preset": holding.preset if holding else None,
+                "predicted_memory": estimate.process if estimate else None,
+                "verdict": comparison.verdict if comparison else None,
+                "settings": holding.settings or None if holding else None,
+                "outlook": holding.outlook if holding else (),
+                "absent": row.pop("absent"),
+            }
+            if detailed:
+                totals = {name: getattr(estimate, name, None) for name in ("allocated", "reserved", "process")}
+                row["comparison"] = msgspec.to_builtins(comparison)
+                row["estimate"] = {**msgspec.to_builtins(estimate), **totals} if estimate else None
+            processes.append(row)
+        memory = msgspec.to_builtins(gpu.memory) | {"unattributed": gpu.unattributed}
+        whole = msgspec.to_builtins(msgspec.structs.replace(gpu, processes=()))
+        gpus.append(whole | {"memory": memory, "processes": processes})
     host = sample.host
     document: Document = clean(
         {
@@ -108,27 +122,6 @@ def ps_document(snapshot: Snapshot, *, detailed: bool = False) -> Document:
             "versions": snapshot.versions,
         }
     )
-    return document
-
-
-def _process(document: Document, holding: Holding | None, *, detailed: bool) -> Document:
-    peak, estimate, comparison = (holding.peak, holding.estimate, holding.comparison) if holding else (None, None, None)
-    document |= {
-        "peak_memory": peak.bytes if peak else None,
-        "peak_at": peak.at if peak else None,
-        "peak_how": peak.how if peak else None,
-        "peak_interval": peak.interval if peak else None,
-        "preset": holding.preset if holding else None,
-        "predicted_memory": estimate.process if estimate else None,
-        "verdict": comparison.verdict if comparison else None,
-        "settings": holding.settings or None if holding else None,
-        "outlook": holding.outlook if holding else (),
-        "absent": document.pop("absent"),
-    }
-    if detailed:
-        totals = {name: getattr(estimate, name, None) for name in ("allocated", "reserved", "process")}
-        document["comparison"] = msgspec.to_builtins(comparison)
-        document["estimate"] = {**msgspec.to_builtins(estimate), **totals} if estimate else None
     return document
 
 
@@ -166,7 +159,23 @@ def csv_table(snapshot: Snapshot) -> str:
         rows += [{**common, "line": line, "now_bytes": size} for line, size in lines.items()]
         for holding in snapshot.holdings:
             if holding.key.gpu_uuid == gpu.uuid:
-                rows += [{**common, **cells} for cells in _process_rows(holding)]
+                process, comparison, peak = holding.process, holding.comparison, holding.peak
+                mine: Cells = {
+                    **common,
+                    "pid": process.pid,
+                    "type": process.type,
+                    "user": process.user,
+                    "command": process.command_or_name,
+                    "state": process.state,
+                    "preset": holding.preset,
+                    "method": comparison.method if comparison else None,
+                }
+                total: Cells = {"line": "process", "now_bytes": process.used_memory}
+                total |= {"peak_bytes": peak.bytes if peak else None, "peak_how": peak.how if peak else None}
+                by_line = {row.line: row for row in comparison.rows} if comparison else {}
+                if "process" in by_line:
+                    total = {**ledger_cells(by_line.pop("process")), **total}
+                rows += [{**mine, **total}, *({**mine, **ledger_cells(row)} for row in by_line.values())]
     return csv_text(rows)
 
 
@@ -186,28 +195,6 @@ def safe_cell(cell: Cell) -> Cell:
         return cell
     text = printable(cell)
     return f"'{text}" if text.lstrip().startswith(FORMULA_STARTS) else text
-
-
-def _process_rows(holding: Holding) -> Iterator[Cells]:
-    process, comparison = holding.process, holding.comparison
-    common: Cells = {
-        "pid": process.pid,
-        "type": process.type,
-        "user": process.user,
-        "command": process.command_or_name,
-        "state": process.state,
-        "preset": holding.preset,
-        "method": comparison.method if comparison else None,
-    }
-    peak = holding.peak.bytes if holding.peak else None
-    how = holding.peak.how if holding.peak else None
-    total: Cells = {"line": "process", "now_bytes": process.used_memory, "peak_bytes": peak, "peak_how": how}
-    rows = {row.line: row for row in comparison.rows} if comparison else {}
-    if "process" in rows:
-        total = {**ledger_cells(rows.pop("process")), **total}
-    yield {**common, **total}
-    for row in rows.values():
-        yield {**common, **ledger_cells(row)}
 
 
 def ledger_cells(row: ComparisonRow) -> Cells:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from vramtui.core.base.compatibility import NewerFormatError, check_format
 from vramtui.core.base.errors import UserError, os_reason
@@ -117,12 +117,15 @@ class RecordingDecoder:
 
     def _takes_other_line(self, text: bytes) -> bool:
         """Take a line that is not a sample; False if it is one."""
-        if text.startswith(b'{"job":'):
-            self.jobs.take(msgspec.json.decode(text, type=_Job).job)
-        elif text.startswith(b'{"processes":'):
-            self.processes.take(msgspec.json.decode(text, type=_Processes).processes)
-        elif text.startswith(b'{"prediction":'):
-            if not self._is_live and not self.processes.know(msgspec.json.decode(text, type=_Predicted).prediction):
+        if text.startswith(b'{"prediction":') and self._is_live:
+            return True
+        if text.startswith(OTHERS):
+            line = msgspec.json.decode(text, type=_OtherLine)
+            if line.job is not UNSET:
+                self.jobs.take(line.job)
+            elif line.processes is not UNSET:
+                self.processes.take(line.processes)
+            elif line.prediction is not UNSET and not self.processes.know(line.prediction):
                 self._warn("a prediction of a kind that this version does not know is left out")
         elif text.startswith((b'{"changes":', b'{"schema":', b'{"taken_at":')):
             return False
@@ -207,23 +210,16 @@ class _Version(msgspec.Struct):
     schema: int = SCHEMA
 
 
-class _Job(msgspec.Struct):
-    job: JobLine
-
-
-class _Processes(msgspec.Struct):
-    processes: ProcessesLine
-
-
-class _Predicted(msgspec.Struct):
-    prediction: PredictionLine
+class _OtherLine(msgspec.Struct):
+    job: JobLine | UnsetType = UNSET
+    processes: ProcessesLine | UnsetType = UNSET
+    prediction: PredictionLine | UnsetType = UNSET
 
 
 # msgspec learns a type when it first reads one, and crashes if two threads make it do so at once. Many hosts have a
 # thread each; importing this module learns for all of them.
 _LEARNT = tuple(
-    msgspec.json.Decoder(kind)
-    for kind in (RecordingHeader, ChangesLine, ObservedJob, Workload, _Version, _Job, _Processes, _Predicted)
+    msgspec.json.Decoder(kind) for kind in (RecordingHeader, ChangesLine, ObservedJob, Workload, _Version, _OtherLine)
 )
 
 
@@ -327,7 +323,20 @@ class Recording:
             with self._path.open("rb") as file:
                 size = max(1, self._path.stat().st_size)
                 for line in read_lines(file):
-                    self._take(line)
+                    try:
+                        sample = self._decoder.take(line.text)
+                        if sample is not None:
+                            self._read.add(line.text, sample)
+                    except (NewerFormatError, WrongTimeError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                        why = printable(str(error))
+                        if isinstance(error, UserError) or (line.whole and not self.samples):
+                            raise UserError(f"{name}, line {line.number}: {why}") from None
+                        if line.whole:
+                            self._damaged = self._damaged or f"line {line.number} is damaged: {why}"
+                            self._left_out += 1
+                            self._decoder.pass_over(line.text)
+                        else:
+                            warnings.append(f"the recording was cut off in line {line.number}, which is left out")
                     last = line.number
                     if not last % TOLD_EVERY:
                         yield min(1.0, file.tell() / size)
@@ -344,23 +353,6 @@ class Recording:
             warnings.insert(0, f"{self._damaged}; it is left out{with_it}")
         if self._read.sort():
             warnings.append("the clock was set back while it was recorded; samples are in order of their times")
-
-    def _take(self, line: FileLine) -> None:
-        try:
-            sample = self._decoder.take(line.text)
-        except (NewerFormatError, WrongTimeError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            is_final = isinstance(error, UserError) or (line.whole and not self.samples)
-            if is_final:
-                raise UserError(f"{self._name}, line {line.number}: {printable(str(error))}") from None
-            if line.whole:
-                self._damaged = self._damaged or f"line {line.number} is damaged: {printable(str(error))}"
-                self._left_out += 1
-                self._decoder.pass_over(line.text)
-            else:
-                self._decoder.warnings.append(f"the recording was cut off in line {line.number}, which is left out")
-        else:
-            if sample is not None:
-                self._read.add(line.text, sample)
 
     def read_later(self, rest: Iterator[float], fraction: float) -> None:
         """Go on reading when somebody asks for `reading`."""
