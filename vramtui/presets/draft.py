@@ -128,7 +128,11 @@ class _Form:
         self._source = text.split("\n")
         self._tables = tables
         self._lines = key_lines(text)
-        self._from_file = _model_from_file(tables, folder)
+        self._from_file: Mapping[str, Any] = {}  # values of the file in `model.config`, if it can be read
+        model = tables.get("model")
+        if isinstance(model, dict) and "config" in model and model.get("kind") != "huggingface":
+            with suppress(UserError):
+                self._from_file = filled({"model": {"config": model["config"]}}, folder)["model"]
 
     def table(
         self, key: Key, kind: inspect.Type, present: object, *, required: bool, about: str = ""
@@ -184,7 +188,18 @@ class _Form:
         """Return the field of one key of a Struct. `known` has the values of the model's file."""
         default = known.get(field.encode_name, None if field.required else field.default)
         option, unit = _plain(field.type)
-        kind = _kind_of(option)
+        kinds: tuple[tuple[type[inspect.Type], Kind], ...] = (
+            (inspect.LiteralType, "choice"),
+            (inspect.BoolType, "bool"),
+            (inspect.IntType, "int"),
+            (inspect.FloatType, "float"),
+            (inspect.StrType, "text"),
+        )
+        kind: Kind = next((name for written, name in kinds if isinstance(option, written)), "table")
+        if isinstance(option, (inspect.VarTupleType, inspect.ListType)):
+            parts = options_of(option.item_type)
+            has_tables = any(isinstance(part, (inspect.StructType, inspect.VarTupleType)) for part in parts)
+            kind = "table" if has_tables else "list"
         choices = _choices(struct).get(field.name, ())
         if not choices and isinstance(option, inspect.LiteralType):
             choices = tuple(map(str, option.values))
@@ -253,33 +268,6 @@ def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
         kind, other = next(_plain(part) for part in kind.types if not isinstance(part, inspect.NoneType))
         unit = unit or other
     return kind, unit
-
-
-def _kind_of(option: inspect.Type) -> Kind:
-    """Return how values of a type are written."""
-    kinds: tuple[tuple[type[inspect.Type], Kind], ...] = (
-        (inspect.LiteralType, "choice"),
-        (inspect.BoolType, "bool"),
-        (inspect.IntType, "int"),
-        (inspect.FloatType, "float"),
-        (inspect.StrType, "text"),
-    )
-    if isinstance(option, (inspect.VarTupleType, inspect.ListType)):
-        parts = options_of(option.item_type)
-        return "table" if any(isinstance(p, (inspect.StructType, inspect.VarTupleType)) for p in parts) else "list"
-    return next((name for kind, name in kinds if isinstance(option, kind)), "table")
-
-
-def _model_from_file(tables: Mapping[str, object], folder: Path | None) -> dict[str, Any]:
-    """Return the values of the file in `model.config`; empty if there is none or it cannot be read."""
-    model = tables.get("model")
-    if not isinstance(model, dict) or "config" not in model or model.get("kind") == "huggingface":
-        return {}
-    try:
-        whole = filled({"model": {"config": model["config"]}}, folder)["model"]
-    except UserError:
-        return {}
-    return dict(whole) if isinstance(whole, dict) else {}
 
 
 _ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)

@@ -84,13 +84,23 @@ class PresetLibrary:
         """The presets that recognise their process. Only `[match]` is read: if the rest of a file is broken, `find`
         returns None when a process matches it.
         """
+        from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
         from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - only needed to watch processes
+        from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
 
         candidates: list[Candidate] = []
         for key, file in self._current_files().items():
+            match = None
             try:
-                match = _match_of(file.path)
-            except (UserError, ValueError):  # the whole file has to be read
+                # Only the table `[match]` of the file is read, if it has one.
+                text = read_plain(file.path, PRESET, file.path.name).decode("utf-8-sig")
+                table = _MATCH.search(text)
+                is_sure = "match" not in text if table is None else not any(ends in text for ends in _LINES_OF_TEXT)
+                if table is not None and is_sure:
+                    match = msgspec.convert(toml.loads(table[1]), Match)
+            except (UserError, ValueError):
+                is_sure = False
+            if not is_sure:  # the whole file has to be read
                 preset_file = self.find(key)
                 match = None if preset_file is None else preset_file.preset.match
             if match is not None:
@@ -160,17 +170,3 @@ def preset_files(folder: Path) -> tuple[Path, ...]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         files += (Path(place, name) for name in names if name.endswith(".toml") and not name.startswith("."))
     return tuple(sorted(files, key=os.fspath))
-
-
-def _match_of(path: Path) -> Match | None:
-    """Read only the `[match]` of a file; None if it has none."""
-    from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
-    from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
-
-    text = read_plain(path, PRESET, path.name).decode("utf-8-sig")
-    table = _MATCH.search(text)
-    if table is None and "match" not in text:
-        return None
-    if table is None or any(quotes in text for quotes in _LINES_OF_TEXT):
-        raise ValueError(text)
-    return msgspec.convert(toml.loads(table[1]), Match)

@@ -187,14 +187,10 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
             raise UserError(f"{folder} no config.json, safetensors or GGUF file")
         case resolve.NameKind.OTHER_FILE:
             raise UserError(f"{name} is not a preset (.toml), config.json, safetensors or GGUF file")
-    script = f"; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
-    raise UserError(
-        f"no preset is called {name!r}{script if is_plain_file(Path(f'{name}.py')) else _guess(name, library)}"
-    )
-
-
-def _guess(name: str, library: PresetLibrary) -> str:
-    """The names that may be meant: those of the family, or the most similar one; otherwise what to do."""
+    if is_plain_file(Path(f"{name}.py")):
+        script = f"`vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
+        raise UserError(f"no preset is called {name!r}; {script}")
+    # The names that may be meant: those of the family, or the most similar one; otherwise what to do.
     keys, models = library.keys(), [known for known in resolve.known_names() if "/" not in known]
     if family := names_like(name, keys, models):
         guess = f" (did you mean {' or '.join(filter(None, (', '.join(family[:-1]), family[-1])))}?)"
@@ -202,21 +198,24 @@ def _guess(name: str, library: PresetLibrary) -> str:
         # Nets' names have `_`, and presets' names `-`.
         nets = net_names() if "_" in name and resolve.NET_NAME.fullmatch(name) else ()
         guess = nearest_few(name, (*keys, *nets)) or nearest_few(name, resolve.known_names(), cutoff=ALIKE)
-    if guess:
-        return f"{guess}; `vramtui presets list` names them all"
     word = _FIRST_WORD.match(name)  # `glm-4.6` is a GLM
-    if word is not None and (kin := names_like(word[0], keys, models)):
-        return (
+    if guess:
+        guess += "; `vramtui presets list` names them all"
+    elif word is not None and (kin := names_like(word[0], keys, models)):
+        guess = (
             f"; of that family {', '.join(kin)} are known, and `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
         )
-    try:
-        card(name)
-    except UserError:
-        return (
-            ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
-            " safetensors or GGUF file is read, and `vramtui dry-run SCRIPT.py` runs your own code without a GPU"
-        )
-    return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
+    else:
+        try:
+            card(name)
+            guess = f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
+        except UserError:
+            guess = (
+                ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a"
+                " config.json, safetensors or GGUF file is read, and `vramtui dry-run SCRIPT.py` runs your own code"
+                " without a GPU"
+            )
+    raise UserError(f"no preset is called {name!r}{guess}")
 
 
 _LLAMA_CPP = {"llama.cpp", "ollama"}

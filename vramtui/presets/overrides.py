@@ -107,7 +107,21 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
         if key in {where[: len(key)], where[1 : 1 + len(key)]}:
             blamed = setting.label
             break
-    raise UserError(f"{blamed}: {_sentence(faults[0], tables)}")
+    # If only another kind of run has the key, name that kind.
+    fault, sentence = faults[0], faults[0].sentence
+    if fault.unknown and fault.key[:1] == ("run",) and len(fault.key) > 1:
+        runs = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
+        having = next((name for name, run in runs.items() if fault.key[1] in run.__struct_fields__), None)
+        if having is not None and having != tables["run"].get("kind"):
+            plain = fault.sentence.partition(" (did you mean")[0]
+            sentence = f"{plain} but of {KINDS[having]}: add --{having}, or kind={having}"
+    match fault.key:
+        case (str() as table, part) if isinstance(wrong := (tables.get(table) or {}).get(part), str):
+            flag = flag_with_value(wrong)
+            if flag is not None and flag.key != dotted(fault.key):
+                meant = f" (did you mean --{flag.name} {wrong}?); it is one of"
+                sentence = sentence.replace("; it is one of", meant, 1)
+    raise UserError(f"{blamed}: {sentence}")
 
 
 def _order(setting: Override) -> int:
@@ -134,24 +148,6 @@ def _keys_of(setting: Override, tables: dict[str, Any]) -> Iterator[tuple[tuple[
         known = next((full for full in _keys(tables) if full[-len(key) :] == key), None)
         option = spelled_option(key[0], text) if known is None and len(key) == 1 else None
         yield (tuple(option[0].split(".")), option[1]) if option is not None else (known or key, text)
-
-
-def _sentence(fault: Fault, tables: Mapping[str, Any]) -> str:
-    """Explain a fault; if only another kind of run has the key, name that kind."""
-    if fault.unknown and fault.key[:1] == ("run",) and len(fault.key) > 1:
-        runs = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
-        kind = tables["run"].get("kind")
-        having = next((name for name, run in runs.items() if fault.key[1] in run.__struct_fields__), None)
-        if having is not None and having != kind:
-            plain = fault.sentence.partition(" (did you mean")[0]
-            return f"{plain} but of {KINDS[having]}: add --{having}, or kind={having}"
-    match fault.key:
-        case (str() as table, name) if isinstance(value := (tables.get(table) or {}).get(name), str):
-            flag = flag_with_value(value)
-            if flag is not None and flag.key != dotted(fault.key):
-                meant = f" (did you mean --{flag.name} {value}?); it is one of"
-                return fault.sentence.replace("; it is one of", meant, 1)
-    return fault.sentence
 
 
 def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -134,24 +133,26 @@ class Parsed:
             self.problems = (syntax_problem(text, str(error)),)
         else:
             self.is_toml = True
-            self._convert(tables)
+            model = tables.get("model")
+            try:
+                if isinstance(model, dict) and {"config", "file"} & model.keys():
+                    from vramtui.presets.model_presets import filled  # noqa: PLC0415 - 7 ms that few presets need
 
-    def _convert(self, tables: dict[str, Any]) -> None:
-        model = tables.get("model")
-        try:
-            if isinstance(model, dict) and {"config", "file"} & model.keys():
-                from vramtui.presets.model_presets import filled  # noqa: PLC0415 - 7 ms that few presets need
+                    tables = filled(tables, folder)
+                with suppress(msgspec.ValidationError):
+                    self.preset = msgspec.convert(tables, Preset)
+                    return  # few presets have "32k", which is 32,768
+                from vramtui.presets.importers.flags import whole  # noqa: PLC0415 - for an error or a number like 32k
 
-                tables = filled(tables, self.folder)
-            with suppress(msgspec.ValidationError):
+                for table in (table for table in tables.values() if isinstance(table, dict)):
+                    texts = {key: value for key, value in table.items() if isinstance(value, str)}
+                    short = {key: whole(text) for key, text in texts.items() if text[-1:] in "kKmM"}
+                    table.update((key, int(number)) for key, number in short.items() if number is not None)
                 self.preset = msgspec.convert(tables, Preset)
-                return  # few presets have "32k", which is 32,768
-            tables = {name: _with_counts(table) if isinstance(table, dict) else table for name, table in tables.items()}
-            self.preset = msgspec.convert(tables, Preset)
-        except msgspec.ValidationError as error:
-            self._explain(find_faults(tables) or [Fault((), str(error))])
-        except UserError as error:
-            self._explain([_fault_of(error)])
+            except msgspec.ValidationError as error:
+                self._explain(find_faults(tables) or [Fault((), str(error))])
+            except UserError as error:
+                self._explain([_fault_of(error)])
 
     def go_through(self, try_out: Callable[[Preset], object]) -> None:
         """Let a further check look at the preset, which may find contradictions."""
@@ -170,13 +171,6 @@ class Parsed:
             for problem, fault in zip(problems, faults, strict=True)
         }
         self.problems = tuple(sorted(problems, key=order.__getitem__))
-
-
-def _with_counts(table: dict[str, Any]) -> dict[str, Any]:
-    from vramtui.presets.importers.flags import whole  # noqa: PLC0415 - only for a preset with an error or a number like 32k
-
-    short = {key: whole(value) for key, value in table.items() if isinstance(value, str) and value[-1:] in "kKmM"}
-    return table | {key: int(number) for key, number in short.items() if number is not None}
 
 
 def finite_float(text: str) -> float | NotFinite:

@@ -100,7 +100,42 @@ def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
     if value is None and len(options) < len(every):
         return
     if any(isinstance(option, inspect.StructType) for option in options):
-        yield from _check_struct(value, kind, key)
+        if not isinstance(value, Mapping):
+            yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
+            return
+        struct = struct_for(value, kind)
+        if struct is None:
+            structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
+            tags, name = [str(option.tag) for option in structs], structs[0].tag_field or ""
+            full = dotted((*key, name))
+            if name in value:
+                yield Fault((*key, name), _not_one_of(full, value[name], tags))
+            else:
+                yield Fault(key, f"{full} is missing; it is one of: {', '.join(tags)}", missing=True)
+            return
+        fields = {field.encode_name: field for field in struct.fields}
+        known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
+        title = _title(struct, key)
+        unknown = [name for name in value if name not in known]
+        for number, name in enumerate(unknown[:MOST_UNKNOWN]):
+            meant = ""
+            if number < MOST_GUESSED and len(name) < LONGEST_GUESSED:
+                parts = ((field, options_of(field.type)) for field in struct.fields)
+                tables = (
+                    (field, kind) for field, kinds in parts for kind in kinds if isinstance(kind, inspect.StructType)
+                )
+                has_it = (field for field, kind in tables if any(name == one.encode_name for one in kind.fields))
+                inner = next((field.encode_name for field in has_it), None)
+                meant = nearest(name, known) if inner is None else f" (did you mean {dotted((*key, inner, name))}?)"
+            sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
+            if (*key, name) == ("match", "command"):
+                sentence = 'match.command was removed; list words instead: all = [["train", "tune"], ["llama"]]'
+            yield Fault((*key, name), sentence, unknown=True)
+        for name, field in fields.items():
+            if name in value:
+                yield from _check(value[name], field.type, (*key, name))
+            elif field.required:
+                yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
         return
     faults: list[Fault] = []
     for option in options:
@@ -128,43 +163,6 @@ def struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
     if tag is None and len(structs) == 1:
         return structs[0]
     return next((struct for struct in structs if struct.tag == tag), None)
-
-
-def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
-    if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
-        return
-    struct = struct_for(value, kind)
-    if struct is None:
-        structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
-        tags, name = [str(option.tag) for option in structs], structs[0].tag_field or ""
-        full = dotted((*key, name))
-        if name in value:
-            yield Fault((*key, name), _not_one_of(full, value[name], tags))
-        else:
-            yield Fault(key, f"{full} is missing; it is one of: {', '.join(tags)}", missing=True)
-        return
-    fields = {field.encode_name: field for field in struct.fields}
-    known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
-    title = _title(struct, key)
-    unknown = [name for name in value if name not in known]
-    for number, name in enumerate(unknown[:MOST_UNKNOWN]):
-        meant = ""
-        if number < MOST_GUESSED and len(name) < LONGEST_GUESSED:
-            parts = ((field, options_of(field.type)) for field in struct.fields)
-            tables = ((field, kind) for field, kinds in parts for kind in kinds if isinstance(kind, inspect.StructType))
-            has_it = (field for field, kind in tables if any(name == one.encode_name for one in kind.fields))
-            inner = next((field.encode_name for field in has_it), None)
-            meant = nearest(name, known) if inner is None else f" (did you mean {dotted((*key, inner, name))}?)"
-        sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
-        if (*key, name) == ("match", "command"):
-            sentence = 'match.command was removed; list words instead: all = [["train", "tune"], ["llama"]]'
-        yield Fault((*key, name), sentence, unknown=True)
-    for name, field in fields.items():
-        if name in value:
-            yield from _check(value[name], field.type, (*key, name))
-        elif field.required:
-            yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
 
 
 def _title(struct: inspect.StructType, key: Key) -> str:
