@@ -157,14 +157,7 @@ class AmdgpuSource:
             for (bus, _), size in clients.items():
                 pids = vram.setdefault(bus, {})
                 pids[int(folder.name)] = pids.get(int(folder.name), 0) + size
-        for bus, pid, size in self._compute():
-            pids = vram.setdefault(bus, {})
-            # The files of KFD's count what a process holds through ROCm, which newer kernels' fdinfo has as well.
-            pids[pid] = max(size, pids.get(pid, 0))
-        return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in vram.items()}, unseen
-
-    def _compute(self) -> Iterator[tuple[str, int, int]]:
-        """Yield card address, pid and bytes of all that ROCm holds; every user may read it."""
+        # What ROCm holds, which every user may read: by card address and pid.
         kfd = self._sys / "class/kfd/kfd"
         buses = {}
         for node in kfd.glob("topology/nodes/*"):
@@ -176,9 +169,12 @@ class AmdgpuSource:
                 place = f"{domain or 0:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
                 buses[number] = place
         for file in kfd.glob("proc/[0-9]*/vram_*"):
-            bus, size = buses.get(file.name.removeprefix("vram_")), _bytes(file)
-            if bus is not None and size and file.parent.name.isdigit():
-                yield bus, int(file.parent.name), size
+            address, in_rocm = buses.get(file.name.removeprefix("vram_")), _bytes(file)
+            if address is not None and in_rocm and file.parent.name.isdigit():
+                # These count what a process holds through ROCm, which newer kernels' fdinfo has as well.
+                pids, pid = vram.setdefault(address, {}), int(file.parent.name)
+                pids[pid] = max(in_rocm, pids.get(pid, 0))
+        return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in vram.items()}, unseen
 
 
 def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:

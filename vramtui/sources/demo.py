@@ -179,9 +179,28 @@ class DemoSource:
         return f"GPU-5eed{index:04d}-0000-4000-8000-00000000000{index}"
 
     def _gpu(self, index: int, elapsed: float) -> Gpu:
-        processes = tuple(
-            self._process(job, elapsed) for job in JOBS if job.gpu == index and job.memory(elapsed) is not None
-        )
+        processes = []
+        for job in JOBS:
+            memory = job.memory(elapsed)
+            if job.gpu != index or memory is None:
+                continue
+            noise = self._noise(job.user + job.name, elapsed)
+            process = Process(
+                pid=job.pid + job.run(elapsed),
+                type="C",
+                used_memory=memory,
+                user=job.user,
+                name=job.name,
+                command=job.command,
+                started_at=self._start + job.started(elapsed),
+                cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
+                host_memory=job.host_memory,
+                sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
+                container=job.container,
+                ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),
+                state="running",
+            )
+            processes.append(process)
         by_processes = sum(process.used_memory or 0 for process in processes)
         used = BASELINE + by_processes + LEFT_BEHIND.get(index, 0)
         noise = self._noise(f"gpu{index}", elapsed)
@@ -192,7 +211,7 @@ class DemoSource:
             uuid=self.uuid(index),
             name="NVIDIA H200",
             memory=Memory(total=TOTAL, used=used, reserved=RESERVED, free=TOTAL - RESERVED - used),
-            processes=processes,
+            processes=tuple(processes),
             compute_capability=(9, 0),
             utilization=utilization,
             memory_utilization=utilization // 2,
@@ -216,25 +235,6 @@ class DemoSource:
             xid_errors=(),
             pci_bus_id=f"00000000:{0x19 + 0x22 * index:02X}:00.0",
             absent={"fan_percent": Absence.NOT_SUPPORTED},
-        )
-
-    def _process(self, job: DemoJob, elapsed: float) -> Process:
-        run = job.run(elapsed)
-        noise = self._noise(job.user + job.name, elapsed)
-        return Process(
-            pid=job.pid + run,
-            type="C",
-            used_memory=job.memory(elapsed),
-            user=job.user,
-            name=job.name,
-            command=job.command,
-            started_at=self._start + job.started(elapsed),
-            cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
-            host_memory=job.host_memory,
-            sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
-            container=job.container,
-            ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),
-            state="running",
         )
 
     def _noise(self, what: str, elapsed: float) -> random.Random:

@@ -83,57 +83,41 @@ class LocalRunner:
         except OSError as error:
             reason = (error.strerror or "it cannot be started").lower()
             raise SourceFailed(f"{command[0]}: {reason}.", "Install the NVIDIA driver's tools.") from error
-        out, err = bytearray(), bytearray()
-        try:
-            _read(process, out, err, limit)
-        except subprocess.TimeoutExpired:
-            self._abandon(process)
-            if out:
-                raise SourceFailed(f"{command[0]} still prints after {limit:g} s.", _ODD_HINT) from None
-            raise SourceFailed(f"{command[0]} gave no answer within {limit:g} s.", _HUNG_HINT) from None
-        except OverflowError:
-            self._abandon(process)
-            raise SourceFailed(f"{command[0]} prints without an end.", _ODD_HINT) from None
-        return Output((out + err).decode(errors="surrogateescape"), process.returncode)
-
-    def _abandon(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill it and its children. A process that waits in the driver does not die, so the wait is short."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        out, err, until = bytearray(), bytearray(), time.monotonic() + limit
+        failure: tuple[str, str] | None = None
+        with selectors.PollSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, out)  # type: ignore[arg-type]  # pipes, both
+            selector.register(process.stderr, selectors.EVENT_READ, err)  # type: ignore[arg-type]  # as above
+            while failure is None and selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    chunk = os.read(key.fd, 1 << 16)
+                    key.data.extend(chunk)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                if len(out) + len(err) > MOST_OUTPUT:
+                    failure = "prints without an end", _ODD_HINT
+            is_late = bool(selector.get_map())
+        if failure is None and not is_late:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                is_late = True
+        if failure is None and is_late:
+            failure = f"gave no answer within {limit:g} s", _HUNG_HINT
+            failure = (f"still prints after {limit:g} s", _ODD_HINT) if out else failure
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        try:
-            process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            self._stuck = process
-
-
-def _read(process: "subprocess.Popen[bytes]", out: bytearray, err: bytearray, limit: float) -> None:
-    """Read its output until it has ended.
-
-    Raises:
-        TimeoutExpired: it has not ended after `limit` seconds.
-        OverflowError: it printed more than MOST_OUTPUT.
-    """
-    until = time.monotonic() + limit
-    with selectors.PollSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ, out)  # type: ignore[arg-type]  # pipes, both
-        selector.register(process.stderr, selectors.EVENT_READ, err)  # type: ignore[arg-type]  # as above
-        while selector.get_map():
-            if (left := until - time.monotonic()) <= 0:
-                raise subprocess.TimeoutExpired(process.args, limit)
-            for key, _ in selector.select(left):
-                chunk = os.read(key.fd, 1 << 16)
-                key.data.extend(chunk)
-                if not chunk:
-                    selector.unregister(key.fileobj)
-            if len(out) + len(err) > MOST_OUTPUT:
-                raise OverflowError
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    process.wait(max(0.0, until - time.monotonic()))
+        if failure is not None:
+            # It is killed with its children. A process that waits in the driver does not die, so the wait is short.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            try:
+                process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                self._stuck = process
+            raise SourceFailed(f"{command[0]} {failure[0]}.", failure[1])
+        return Output((out + err).decode(errors="surrogateescape"), process.returncode)
 
 
 class QueryField(msgspec.Struct, frozen=True):
@@ -343,7 +327,13 @@ class NvidiaSmiSource:
         """
         problems = [] if self._because is None else [self._because]
         cards = self._query_gpus(problems)
-        apps = self._query_apps(problems)
+        output = self._ask(APPS, FORMAT)
+        apps: list[ComputeApp] | None = parse_apps(output.text)
+        if output.code != 0 and not apps and "no running processes" not in output.text.lower():
+            apps = None
+            if output.code != NO_DEVICES:
+                reason = _first_line(output.text).rstrip(".")
+                problems.append(Problem(where=PROGRAM, message=f"It does not tell the processes: {reason}."))
         if self._processes is not None:
             self._processes.update({app.pid for app in apps or ()})
         driver = next((row["driver_version"] for row in self._known.values() if row.get("driver_version")), None)
@@ -464,16 +454,6 @@ class NvidiaSmiSource:
             reason=reason,
             absent=dict.fromkeys(names, Absence.LOST if lost else Absence.NO_ANSWER),
         )
-
-    def _query_apps(self, problems: list[Problem]) -> list[ComputeApp] | None:
-        output = self._ask(APPS, FORMAT)
-        apps = parse_apps(output.text)
-        if output.code != 0 and not apps and "no running processes" not in output.text.lower():
-            if output.code != NO_DEVICES:
-                reason = _first_line(output.text).rstrip(".")
-                problems.append(Problem(where=PROGRAM, message=f"It does not tell the processes: {reason}."))
-            return None
-        return apps
 
     def _finish(self, gpu: Gpu, apps: list[ComputeApp] | None, available: int | None) -> Gpu:
         """Return the card with its processes; the host has `available` bytes of free memory."""

@@ -77,7 +77,20 @@ class MergedSource:
                     failure, absence = answer, Absence.FAILED
                 failures.append(failure)
                 last = self._latest[at].gpus if at in self._latest else ()
-                rows = tuple(_silent(gpu, failure.message, absence) for gpu in last)
+                rows = tuple(  # while its driver does not answer
+                    Gpu(
+                        index=gpu.index,
+                        uuid=gpu.uuid,
+                        name=gpu.name,
+                        vendor=gpu.vendor,
+                        mig_parent=gpu.mig_parent,
+                        mig_profile=gpu.mig_profile,
+                        state="lost" if absence is Absence.LOST else "failed",
+                        reason=failure.message.rstrip("."),
+                        absent=dict.fromkeys(("memory", "processes", *METRICS), absence),
+                    )
+                    for gpu in last
+                )
                 problems.append(Problem(where=name, message=failure.message, hint=failure.hint))
             gpus += [msgspec.structs.replace(gpu, index=beyond + gpu.index) for gpu in rows]
         answered = next((answer for answer in answers.values() if isinstance(answer, Sample)), None)
@@ -120,21 +133,6 @@ def _read(source: Source) -> Sample | SourceFailed:
         return failure
     except Exception as error:  # noqa: BLE001 - as the poller has it for a single source
         return SourceFailed(f"the {source.name} source broke: {type(error).__name__}: {error}")
-
-
-def _silent(gpu: Gpu, reason: str, absence: Absence) -> Gpu:
-    """The row of a card while its driver does not answer."""
-    return Gpu(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        name=gpu.name,
-        vendor=gpu.vendor,
-        mig_parent=gpu.mig_parent,
-        mig_profile=gpu.mig_profile,
-        state="lost" if absence is Absence.LOST else "failed",
-        reason=reason.rstrip("."),
-        absent=dict.fromkeys(("memory", "processes", *METRICS), absence),
-    )
 
 
 class Opening(Protocol):

@@ -108,7 +108,16 @@ class PrometheusClient:
         return self._ask("query_range", {"query": expression, **span})
 
     def _ask(self, what: str, fields: dict[str, str]) -> tuple[PrometheusSeries, ...]:
-        headers = {} if self._token_file is None else {"Authorization": f"Bearer {_token(self._token_file)}"}
+        headers = {}
+        if (path := self._token_file) is not None:
+            try:
+                token = path.read_text(encoding="ascii")[:LONGEST_TOKEN].strip()
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "not a text file"
+                raise SourceFailed(f"{path} cannot be read: {why.lower()}.") from None
+            if not token or not token.isprintable() or " " in token:
+                raise SourceFailed(f"{path} holds no token.")
+            headers = {"Authorization": f"Bearer {token}"}
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
             f"{self._base}/api/v1/{what}", data=urllib.parse.urlencode(fields).encode(), headers=headers
         )
@@ -174,17 +183,6 @@ class PrometheusClient:
             why = getattr(cause, "strerror", None) or str(cause)
             return SourceFailed(f"{self.title}: no answer: {printable(why).lower()[:200]}.")
         return b"".join(chunks)
-
-
-def _token(path: Path) -> str:
-    try:
-        token = path.read_text(encoding="ascii")[:LONGEST_TOKEN].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not a text file"
-        raise SourceFailed(f"{path} cannot be read: {why.lower()}.") from None
-    if not token or not token.isprintable() or " " in token:
-        raise SourceFailed(f"{path} holds no token.")
-    return token
 
 
 def is_loopback(name: str) -> bool:
@@ -303,7 +301,24 @@ def _gpu(device: Device, series: _Found) -> Gpu:
         if name not in _MEMORY
     }
     uuid, instance = device
-    processes = tuple(_process(pod, used if len(series.pods) == 1 else None) for pod in series.pods)
+    processes = []
+    for pod in series.pods:  # the pod that has a GPU, instead of a process
+        namespace, name, container = map(printable, pod)
+        command = f"{namespace}/{name}" + (f" container {container}" if container else "")
+        hidden, is_alone = dict.fromkeys(("started_at",), Absence.NOT_SUPPORTED), len(series.pods) == 1
+        if used is None or not is_alone:
+            hidden["used_memory"] = Absence.NOT_SUPPORTED  # several share the card, and DCGM only knows the card's
+        processes.append(
+            Process(
+                pid=-1 - zlib.crc32(command.encode(errors="replace")),  # a constant number below 0 stands for its pids
+                type="C",
+                used_memory=used if is_alone else None,
+                user=namespace or None,
+                name=name,
+                command=command,
+                absent=hidden,
+            )
+        )
     # NOW asks for FIELDS, and for nothing else.
     absent = {
         name: Absence.NOT_SUPPORTED if name in FIELDS.values() else Absence.NOT_ASKED
@@ -325,25 +340,12 @@ def _gpu(device: Device, series: _Found) -> Gpu:
             reserved=reserved,
             free=free,
         ),
-        processes=processes,
+        processes=tuple(processes),
         mig_parent=uuid if instance else None,
         mig_profile=printable(labels.get("GPU_I_PROFILE", "")) or None if instance else None,
         absent=absent,
     )
     return msgspec.structs.replace(gpu, **metrics)
-
-
-def _process(pod: tuple[str, str, str], used: int | None) -> Process:
-    """The pod that has a GPU, instead of a process: a constant number below 0 stands for its pids."""
-    namespace, name, container = (printable(word) for word in pod)
-    command = f"{namespace}/{name}" + (f" container {container}" if container else "")
-    hidden = dict.fromkeys(("started_at",), Absence.NOT_SUPPORTED)
-    if used is None:
-        hidden["used_memory"] = Absence.NOT_SUPPORTED  # several share the card, and DCGM only knows the card's
-    pid = -1 - zlib.crc32(command.encode(errors="replace"))
-    return Process(
-        pid=pid, type="C", used_memory=used, user=namespace or None, name=name, command=command, absent=hidden
-    )
 
 
 class PrometheusFleet:

@@ -598,7 +598,16 @@ class _Conversation:
                 waited = time.monotonic() - (last if has_come else began)
                 return SourceFailed(f"{self._host} does not answer: no sample for {waited:.0f} s; connecting again.")
             if not piece:
-                return self._ended()
+                # Standard output is closed: ssh's own words come within a moment.
+                try:
+                    code: int | None = self._process.wait(2.0)
+                except subprocess.TimeoutExpired:
+                    code = None
+                with contextlib.suppress(KeyError):
+                    self._poll.unregister(self._out)
+                while self._poll.poll(0) and (piece := os.read(self._err, PIECE)):
+                    self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
+                return failure_of(self._host, self._errors.decode(errors="replace"), code)
             opened()
             sample = None
             try:
@@ -622,18 +631,6 @@ class _Conversation:
             if self._out in ready:
                 return os.read(self._out, PIECE)
         return None
-
-    def _ended(self) -> SourceFailed:
-        """Standard output is closed: ssh's own words come within a moment."""
-        try:
-            code: int | None = self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            code = None
-        with contextlib.suppress(KeyError):
-            self._poll.unregister(self._out)
-        while self._poll.poll(0) and (piece := os.read(self._err, PIECE)):
-            self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
-        return failure_of(self._host, self._errors.decode(errors="replace"), code)
 
 
 LIMIT = 30.0  # seconds for a command of Slurm's, whose controller may be busy

@@ -103,7 +103,20 @@ class ProcessReader:
             entry = self._entries[pid]
             if now - entry.refreshed >= REFRESH_EVERY:
                 self._refresh(pid, entry, now)
-        self._introduce(now)
+        (work, most), self._limits = self._limits, (INTRODUCE_WORK, math.inf)
+        over, until = time.thread_time() + work, now + max(work, INTRODUCE_WAIT)
+        above: dict[int, dict[str, Any]] = {}
+        introduced = 0
+        for pid, entry in self._entries.items():
+            if entry.introduced or entry.facts.state not in ("running", "zombie"):
+                continue
+            self._note(pid, entry, self._with_owner(pid, entry.facts, above))
+            entry.introduced, entry.container_at = True, now
+            introduced += 1
+            if introduced == most or self._clock() > until:
+                return
+            if introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over:
+                return
 
     def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
         """Return a process of the last `update` as one row of a device's list, the very same one while it does not
@@ -167,22 +180,6 @@ class ProcessReader:
             entry.cpu_seconds = cpu_seconds
             self._note(pid, entry, facts)
         entry.refreshed = now
-
-    def _introduce(self, now: float) -> None:
-        (work, most), self._limits = self._limits, (INTRODUCE_WORK, math.inf)
-        over, until = time.thread_time() + work, now + max(work, INTRODUCE_WAIT)
-        above: dict[int, dict[str, Any]] = {}
-        introduced = 0
-        for pid, entry in self._entries.items():
-            if entry.introduced or entry.facts.state not in ("running", "zombie"):
-                continue
-            self._note(pid, entry, self._with_owner(pid, entry.facts, above))
-            entry.introduced, entry.container_at = True, now
-            introduced += 1
-            if introduced == most or self._clock() > until:
-                return
-            if introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over:
-                return
 
     def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
         try:

@@ -129,9 +129,17 @@ class NvmlSource:
             self.open()
             seen = self._look()
         problems = list(self._system.problems)
-        parts = without_former_names(
-            [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
-        )
+        devices: list[DeviceReading] = []
+        for card in self._cards:
+            now = seen[card.index]
+            if isinstance(now, Stuck):
+                reason = f"no answer for {max(0.0, time.monotonic() - now.since):.0f} s (in {card.caller.call})"
+                problems.append(Problem(where=f"GPU {card.index}", message=f"{reason}."))
+                devices.append(card.gone(reason, Absence.NO_ANSWER))
+                continue
+            problems += now.problems
+            devices += [card.gone(now.driver_gone, Absence.NO_ANSWER)] if now.driver_gone else now.parts
+        parts = without_former_names(devices)
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
@@ -234,15 +242,6 @@ class NvmlSource:
         elif count != len(self._cards):
             # Another card than before may be behind each index.
             self._cards = [CardReader(index, self._monotonic) for index in range(count)]
-
-    def _parts_of(self, card: CardReader, seen: CardReading | Stuck, problems: list[Problem]) -> list[DeviceReading]:
-        if isinstance(seen, Stuck):
-            age = max(0.0, time.monotonic() - seen.since)
-            reason = f"no answer for {age:.0f} s (in {card.caller.call})"
-            problems.append(Problem(where=f"GPU {card.index}", message=f"{reason}."))
-            return [card.gone(reason, Absence.NO_ANSWER)]
-        problems.extend(seen.problems)
-        return [card.gone(seen.driver_gone, Absence.NO_ANSWER)] if seen.driver_gone else seen.parts
 
     def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
         """Return the card or instance with its processes; the host has `available` bytes of free memory."""
