@@ -160,7 +160,20 @@ class Alerts:
             track = here.get(row.pid)
             estimate = predicted.get(track.key) if track is not None else None
             if track is not None and estimate is not None and row.state != "exited":
-                yield from _against_prediction(gpu, track, estimate)
+                pid, process, free = track.key.pid, estimate.process, gpu.memory.free
+                if not process or track.last_used is None:
+                    continue
+                allowed, peak = USUAL_ERROR if estimate.error is None else estimate.error, _most(track)
+                if peak > process * (1 + allowed):
+                    sentence = f"pid {pid} holds {format_bytes(peak - process)} more than predicted"
+                    yield _alert("over", gpu, track.key, sentence)
+                # Cached memory counts as used, so the rest has to be free.
+                if free is not None and process - peak > free and peak < process * (1 - allowed):
+                    phase = PHASE_TITLES[estimate.peak_phase]
+                    when = phase if estimate.peak_step is None else f"step {estimate.peak_step + 1} ({phase})"
+                    has = f"GPU {gpu.index} has {format_bytes(free)} free"
+                    sentence = f"pid {pid} will need {format_bytes(process - peak)} more in {when}; {has}"
+                    yield _alert("will_not_fit", gpu, track.key, sentence)
         yield from self._growths(sample, gpu, here, predicted)
 
     def _growths(
@@ -190,25 +203,6 @@ class Alerts:
                     growths.append(_alert("growth", gpu, track.key, sentence))
             self._growing[gpu.uuid] = (sample.taken_at, self._looks, growths)
         yield from growths
-
-
-def _against_prediction(gpu: Gpu, track: Track, estimate: Estimate) -> Iterable[Alert]:
-    free, pid = gpu.memory.free, track.key.pid
-    if not estimate.process or track.last_used is None:
-        return
-    allowed = USUAL_ERROR if estimate.error is None else estimate.error
-    peak = _most(track)
-    if peak > estimate.process * (1 + allowed):
-        sentence = f"pid {pid} holds {format_bytes(peak - estimate.process)} more than predicted"
-        yield _alert("over", gpu, track.key, sentence)
-    to_come = estimate.process - peak
-    # Cached memory counts as used, so the rest has to be free.
-    if free is not None and to_come > free and peak < estimate.process * (1 - allowed):
-        phase = PHASE_TITLES[estimate.peak_phase]
-        when = phase if estimate.peak_step is None else f"step {estimate.peak_step + 1} ({phase})"
-        has = f"GPU {gpu.index} has {format_bytes(free)} free"
-        sentence = f"pid {pid} will need {format_bytes(to_come)} more in {when}; {has}"
-        yield _alert("will_not_fit", gpu, track.key, sentence)
 
 
 def _most(track: Track) -> int:

@@ -87,7 +87,28 @@ def bounded(
         gpu if place < len(old) and gpu is old[place] else _gpu(place, gpu, old[place : place + 1], wrong)
         for place, gpu in enumerate(sample.gpus[:MOST_DEVICES])
     ]
-    _tell_apart(gpus, wrong)
+    # Rename all but the first of equal uuids, and of equal indices of GPUs (MIG instances have their GPU's).
+    if len({gpu.uuid for gpu in gpus}) < len(gpus):
+        uuids: Counter[str] = Counter()
+        for place, gpu in enumerate(gpus):
+            uuids[gpu.uuid] += 1
+            if uuids[gpu.uuid] > 1:
+                wrong.append(f"GPU {place} uuid of another GPU")
+                gpus[place] = msgspec.structs.replace(gpu, uuid=f"{gpu.uuid} ({uuids[gpu.uuid]})")
+    taken = {gpu.index for gpu in gpus}
+    seen: set[int] = set()
+    for place, card in enumerate(gpus):
+        if card.mig_parent is not None or card.state != "ok":  # a lost GPU keeps the index that it had
+            continue
+        if card.index in seen:
+            wrong.append(f"GPU {place} index of another GPU, {card.index}")
+            free = next(index for index in count() if index not in taken)
+            gpus[:] = [
+                msgspec.structs.replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu
+                for gpu in gpus
+            ]
+            taken.add(free)
+        seen.add(card.index)
     problems = [_within(one, "", []) for one in sample.problems if one.where not in (LEFT_OUT, CUT_SHORT)]
     more, devices = len(problems) - MOST_PROBLEMS, len(sample.gpus)
     problems = problems[:MOST_PROBLEMS]
@@ -151,7 +172,18 @@ def _gpu(place: int, gpu: readings.Gpu, old: tuple[readings.Gpu, ...], wrong: li
     known = old[0].processes if old else ()
     if gpu.processes is not known:
         checked = {id(row) for row in known}
-        rows = [row if id(row) in checked else _process(row, where, wrong) for row in gpu.processes[:MOST_PROCESSES]]
+        rows = []
+        for row in gpu.processes[:MOST_PROCESSES]:
+            inner: dict[str, Any] = {}
+            if id(row) in checked:
+                rows.append(row)
+                continue
+            if row.rank is not None:
+                inner["rank"] = _within(row.rank, "", [])
+            if row.ancestors is not None:
+                above = {"pids": row.ancestors.pids[:NAME]} if len(row.ancestors.pids) > NAME else {}
+                inner["ancestors"] = _within(row.ancestors, "", [], above)
+            rows.append(_within(row, f"{where} pid {row.pid}", wrong, inner))
         if len(rows) < len(gpu.processes) or any(a is not b for a, b in zip(rows, gpu.processes, strict=True)):
             changed["processes"] = tuple(rows)
     if not 0 <= gpu.index < MOST_DEVICES:
@@ -163,38 +195,3 @@ def _gpu(place: int, gpu: readings.Gpu, old: tuple[readings.Gpu, ...], wrong: li
     if reasons is not None and (len(reasons) > 64 or any(len(reason) > NAME for reason in reasons)):
         changed["throttle_reasons"] = tuple(shortened(reason, NAME) for reason in reasons[:64])
     return _within(gpu, where, wrong, changed)
-
-
-def _process(row: readings.Process, where: str, wrong: list[str]) -> readings.Process:
-    changed: dict[str, Any] = {}
-    if row.rank is not None:
-        changed["rank"] = _within(row.rank, "", [])
-    if row.ancestors is not None:
-        above = {"pids": row.ancestors.pids[:NAME]} if len(row.ancestors.pids) > NAME else {}
-        changed["ancestors"] = _within(row.ancestors, "", [], above)
-    return _within(row, f"{where} pid {row.pid}", wrong, changed)
-
-
-def _tell_apart(gpus: list[readings.Gpu], wrong: list[str]) -> None:
-    """Rename all but the first of equal uuids, and of equal indices of GPUs (MIG instances have their GPU's)."""
-    if len({gpu.uuid for gpu in gpus}) < len(gpus):
-        uuids: Counter[str] = Counter()
-        for place, gpu in enumerate(gpus):
-            uuids[gpu.uuid] += 1
-            if uuids[gpu.uuid] > 1:
-                wrong.append(f"GPU {place} uuid of another GPU")
-                gpus[place] = msgspec.structs.replace(gpu, uuid=f"{gpu.uuid} ({uuids[gpu.uuid]})")
-    taken = {gpu.index for gpu in gpus}
-    seen: set[int] = set()
-    for place, card in enumerate(gpus):
-        if card.mig_parent is not None or card.state != "ok":  # a lost GPU keeps the index that it had
-            continue
-        if card.index in seen:
-            wrong.append(f"GPU {place} index of another GPU, {card.index}")
-            free = next(index for index in count() if index not in taken)
-            gpus[:] = [
-                msgspec.structs.replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu
-                for gpu in gpus
-            ]
-            taken.add(free)
-        seen.add(card.index)

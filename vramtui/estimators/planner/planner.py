@@ -65,44 +65,34 @@ def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigati
     shared = workload.parallel or Parallel()
     if isinstance(workload.run, ServeRun) and workload.run.is_llama_cpp:
         return  # it shares a model in its own way, which is described by run.gpu_layers
-    if isinstance(workload.run, TrainRun):
-        yield from _offloaded(shared, gpus)
+    if isinstance(workload.run, TrainRun) and not shared.cpu_offload:
+        if shared.ranks > 1 or gpus == 1:
+            name, weight, changes = "optimizer in host memory", SLOWER + 8, {"parallel.cpu_offload": True}
+        else:
+            name, weight = f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9
+            changes = _data(gpus, strategy="fsdp", zero_stage=3, cpu_offload=True)
+        cost = "gradients and weights cross the bus each step, and the host updates them: much slower"
+        yield _mitigation(name, weight, cost, changes)
     if shared.ranks > 1 and gpus > shared.ranks:
         yield from _more_of_the_same(workload, shared, gpus)
     if gpus == 1 or shared.ranks > 1:
         return
-    if isinstance(workload.run, TrainRun):
-        yield from _states(gpus)
+    if isinstance(workload.run, TrainRun):  # shares of the states over data ranks
+        for stage, weight, cost in (
+            (1, FREE + 1, "updated weights travel once a step"),
+            (2, FREE + 2, "as stage 1, and gradients are reduced while the backward pass runs"),
+            (3, SLOWER + 2, "every layer's weights travel three times a step"),
+        ):
+            changes = _data(gpus, strategy="zero", zero_stage=stage)
+            yield _mitigation(f"ZeRO-{stage} over {gpus} cards", weight, cost, changes)
+        cost = "every block's weights travel three times a step, mostly behind the work"
+        yield _mitigation(f"FSDP over {gpus} cards", SLOWER + 1, cost, _data(gpus, strategy="fsdp", zero_stage=3))
     if isinstance(workload.model, TransformerModel):
         yield from _model(workload.model, workload.run, gpus)
 
 
 def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any key
     return {"parallel.data": gpus} | {f"parallel.{key}": value for key, value in more.items()}
-
-
-def _states(gpus: int) -> Iterator[Mitigation]:
-    """Shares of the states over data ranks."""
-    for stage, weight, cost in (
-        (1, FREE + 1, "updated weights travel once a step"),
-        (2, FREE + 2, "as stage 1, and gradients are reduced while the backward pass runs"),
-        (3, SLOWER + 2, "every layer's weights travel three times a step"),
-    ):
-        changes = _data(gpus, strategy="zero", zero_stage=stage)
-        yield _mitigation(f"ZeRO-{stage} over {gpus} cards", weight, cost, changes)
-    cost = "every block's weights travel three times a step, mostly behind the work"
-    yield _mitigation(f"FSDP over {gpus} cards", SLOWER + 1, cost, _data(gpus, strategy="fsdp", zero_stage=3))
-
-
-def _offloaded(shared: Parallel, gpus: int) -> Iterator[Mitigation]:
-    if shared.cpu_offload:
-        return
-    cost = "gradients and weights cross the bus each step, and the host updates them: much slower"
-    if shared.ranks > 1 or gpus == 1:
-        yield _mitigation("optimizer in host memory", SLOWER + 8, cost, {"parallel.cpu_offload": True})
-        return
-    changes = _data(gpus, strategy="fsdp", zero_stage=3, cpu_offload=True)
-    yield _mitigation(f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9, cost, changes)
 
 
 def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Mitigation]:
@@ -294,55 +284,49 @@ def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
-    yield from _llama_cpp(run, layers) if run.is_llama_cpp else _pooled(run)
+    if run.is_llama_cpp:
+        if run.kv_cache is None:
+            cost = "keys and values in 8 bits; hardly seen in the answers"
+            yield _mitigation("cache in q8_0", LOWER_PRECISION - 3, cost, kv_cache="int8")
+        there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
+        if there > 1:
+            half = there // 2
+            cost = "the other layers are worked out by the host: several times slower"
+            yield _mitigation(f"{half} layers on the card", SLOWER + 6, cost, gpu_layers=half)
+        if run.quantization is None and run.stored is None:
+            yield _mitigation("weights in q8_0", LOWER_PRECISION, "hardly seen in the answers", quantization="q8_0")
+        if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
+            cost = "answers a little worse, more so for small models"
+            yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, quantization="q4_k_m")
+    else:  # a server with a pool of keys and values
+        if run.engine == "vllm":
+            if run.gpu_memory_utilization < LARGE_SHARE:
+                cost = "nothing else has room on the card"
+                yield _mitigation("95 % of the card", FREE, cost, gpu_memory_utilization=LARGE_SHARE)
+            if run.gpu_memory_utilization > 0.5:
+                cost = "room for fewer tokens, so fewer requests at once"
+                yield _mitigation("half of the card", SLOWER + 1, cost, gpu_memory_utilization=0.5)
+            if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
+                cost = f"at most {FEW_SEQUENCES} requests run together"
+                yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, max_num_seqs=FEW_SEQUENCES)
+            more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
+            cost = "each pass reads them over the bus: several times slower"
+            yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, cpu_offload_gb=more)
+        if not run.enforce_eager:
+            yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", enforce_eager=True)
+        if run.kv_cache is None and run.precision != "fp32":
+            cost = "keys and values in 8 bits; hardly seen in the answers"
+            yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, kv_cache="fp8")
+        if run.quantization is None:
+            yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", quantization="fp8")
+            cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
+            yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, quantization="int4")
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
         yield _mitigation("half the context", OTHER_RESULT - 10, cost, max_model_len=run.max_model_len // 2)
     elif run.engine == "ollama":
         cost = "shorter chats (OLLAMA_CONTEXT_LENGTH=4096)"
         yield _mitigation("a context of 4,096", OTHER_RESULT - 10, cost, max_model_len=4096)
-
-
-def _pooled(run: ServeRun) -> Iterator[Mitigation]:
-    """Changes for a server with a pool of keys and values."""
-    if run.engine == "vllm":
-        if run.gpu_memory_utilization < LARGE_SHARE:
-            cost = "nothing else has room on the card"
-            yield _mitigation("95 % of the card", FREE, cost, gpu_memory_utilization=LARGE_SHARE)
-        if run.gpu_memory_utilization > 0.5:
-            cost = "room for fewer tokens, so fewer requests at once"
-            yield _mitigation("half of the card", SLOWER + 1, cost, gpu_memory_utilization=0.5)
-        if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
-            cost = f"at most {FEW_SEQUENCES} requests run together"
-            yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, max_num_seqs=FEW_SEQUENCES)
-        more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
-        cost = "each pass reads them over the bus: several times slower"
-        yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, cpu_offload_gb=more)
-    if not run.enforce_eager:
-        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", enforce_eager=True)
-    if run.kv_cache is None and run.precision != "fp32":
-        cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, kv_cache="fp8")
-    if run.quantization is None:
-        yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", quantization="fp8")
-        cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
-        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, quantization="int4")
-
-
-def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:
-    if run.kv_cache is None:
-        cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _mitigation("cache in q8_0", LOWER_PRECISION - 3, cost, kv_cache="int8")
-    there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
-    if there > 1:
-        half = there // 2
-        cost = "the other layers are worked out by the host: several times slower"
-        yield _mitigation(f"{half} layers on the card", SLOWER + 6, cost, gpu_layers=half)
-    if run.quantization is None and run.stored is None:
-        yield _mitigation("weights in q8_0", LOWER_PRECISION, "hardly seen in the answers", quantization="q8_0")
-    if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
-        cost = "answers a little worse, more so for small models"
-        yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, quantization="q4_k_m")
 
 
 def usual_key(workload: Workload) -> str:

@@ -85,7 +85,10 @@ class ReductionScratch(msgspec.Struct, frozen=True):
 
 def reduction_scratch(asked: Reduction, card: CardLimits) -> ReductionScratch:
     """Partial results that blocks leave for each other, and the counters that tell which is last."""
-    width, height = _block(asked.width, asked.height, asked.out_vector)
+    most = MAX_THREADS // asked.out_vector
+    x, y = ((1 << (max(n, 1).bit_length() - 1)) if n < most else most for n in (asked.width, asked.height))
+    height = min(y, most // min(x, WARP))
+    width = min(x, most // height)
     step_in, step_out = (width, 1) if asked.along else (1, width)
     across_warps = _up(asked.inputs, step_in) >= min(height * FEWEST_VALUES, MOST_VALUES)
     if across_warps:
@@ -112,14 +115,6 @@ def column_sum_scratch(rows: int, columns: int, card: CardLimits) -> int:
         along=False, inputs=rows, outputs=columns, width=columns // vector, height=rows, out_vector=vector
     )
     return reduction_scratch(asked, card).allocated
-
-
-def _block(wide: int, high: int, out_vector: int) -> tuple[int, int]:
-    most = MAX_THREADS // out_vector
-    x, y = ((1 << (max(n, 1).bit_length() - 1)) if n < most else most for n in (wide, high))
-    width = min(x, WARP)
-    height = min(y, most // width)
-    return min(x, most // height), height
 
 
 def _up(number: int, by: int) -> int:
