@@ -159,11 +159,8 @@ def dry_run(
 
 
 def _gpus(words: list[str], gpu: str | None, memory: str | None) -> list[tuple[Device, int]]:
-    """The GPUs that are asked for, or this machine's first and how many there are like it.
-
-    Raises:
-        UserError: one is not known, or stands behind the job's command.
-        SystemExit: none is named, and there is none.
+    """The GPUs that are asked for, or this machine's first and how many there are like it. Raises UserError if one is
+    not known, or stands behind the job's command, and SystemExit if none is named, and there is none.
     """
     from vramtui.dryrun.command import parse_gpu
 

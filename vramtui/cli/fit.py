@@ -236,11 +236,8 @@ def settings_of(mitigations: Sequence[Mitigation]) -> str:
 
 def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: str | None) -> None:
     """Print lines for the head of a batch script; a node has up to `per_node` cards, of the site's type `kind` or of
-    any.
-
-    Raises:
-        UserError: `kind` is not a name of a type.
-        typer.Exit: it fits no allocation, which is shown on standard error.
+    any. Raises UserError if `kind` is not a name of a type, and typer.Exit if it fits no allocation, which is shown on
+    standard error.
     """
     if kind is not None and GRES_TYPE.fullmatch(kind) is None:
         raise UserError(
@@ -342,10 +339,8 @@ def _show_cards(columns: Sequence[Column], *, json: bool) -> None:
 
 
 def _axes_of(over: list[str]) -> tuple[card_table.Axis, card_table.Axis]:
-    """The two axes, the first across and the second down.
-
-    Raises:
-        UserError: there are not two, or one is not written KEY=FROM:TO or KEY=FROM:TO:STEP.
+    """The two axes, the first across and the second down. Raises UserError if there are not two, or one is not written
+    KEY=FROM:TO or KEY=FROM:TO:STEP.
     """
     if len(over) != 2:
         other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"

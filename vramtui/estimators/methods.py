@@ -18,10 +18,8 @@ class DefaultEstimator:
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate by the simulated allocator where it follows the job, else by the closed forms.
-
-        Raises:
-            UserError: the workload is contradictory, or of a kind that is not modelled.
+        """Estimate by the simulated allocator where it follows the job, else by the closed forms. Raises UserError if
+        the workload is contradictory, or of a kind that is not modelled.
         """
         from vramtui.estimators.analytic.simulated import (  # noqa: PLC0415 - with it comes the whole allocator
             SIMULATED,
@@ -49,11 +47,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     """The answers of `method`: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, the usual one and rules for `all`.
 
-    None means `DEFAULT`.
-
-    Raises:
-        UserError: the method is unknown, or does not cover the workload.
-        CannotStartError: the card cannot run it.
+    None means `DEFAULT`. Raises UserError if the method is unknown, or does not cover the workload, and
+    CannotStartError if the card cannot run it.
     """
     check_card(workload, device)
     if isinstance(workload.model, TorchModel):

@@ -133,9 +133,7 @@ class Rule:
 
 def estimate_rules(workload: Workload, device: Device, rule_id: str | None = None) -> list[Estimate]:
     """Estimate by every rule that covers `workload`, or by the one called `rule_id`. Rules do not depend on the GPU.
-
-    Raises:
-        UserError: the rule is unknown, or none covers the workload.
+    Raises UserError if the rule is unknown, or none covers the workload.
     """
     del device
     if rule_id is not None and rule_id not in RULES:

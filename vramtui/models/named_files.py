@@ -95,10 +95,8 @@ def ggufs_in(folder: Path) -> list[Path]:
 
 
 def gguf_called(folder: Path, tag: str) -> Path:
-    """The GGUF file of a folder, and of the folders in it, whose name has `tag` in it: `Q4_K_M`.
-
-    Raises:
-        UserError: there is none, or several.
+    """The GGUF file of a folder, and of the folders in it, whose name has `tag` in it: `Q4_K_M`. Raises UserError if
+    there is none, or several.
     """
     inner = [path for path in sorted(folder.iterdir())[:MOST_FILES] if path.is_dir()]
     files = [path for place in (folder, *inner) for path in ggufs_in(place)]

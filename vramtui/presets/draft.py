@@ -394,10 +394,8 @@ class Draft:
 
     @classmethod
     def open(cls, preset_file: PresetFile, *, try_out: TryOut | None = None) -> "Draft":
-        """Edit a preset that was found. A preset that was made from a model's file becomes a new draft.
-
-        Raises:
-            UserError: the file cannot be read.
+        """Edit a preset that was found. A preset that was made from a model's file becomes a new draft. Raises
+        UserError if the file cannot be read.
         """
         if not is_written(preset_file):
             name = name_for(preset_file.preset.name if preset_file.derived else preset_file.key)
@@ -406,11 +404,7 @@ class Draft:
 
     @classmethod
     def at(cls, path: Path, *, bundled: bool = False, try_out: TryOut | None = None) -> "Draft":
-        """Edit the file at `path`, which may be wrong.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """Edit the file at `path`, which may be wrong; raises UserError if the file cannot be read."""
         opened = open_text(path)
         bundled = bundled or path.resolve().is_relative_to(bundled_folder().resolve())
         draft = cls(opened.text, path.stem, path=path, bundled=bundled, try_out=try_out)
@@ -621,11 +615,8 @@ class Draft:
         self._read()
 
     def rename(self, name: str) -> None:
-        """Give the preset another name, and its file if it has one of its own.
-
-        Raises:
-            NameTakenError: another file has the name.
-            UserError: a file cannot have the name, or its file cannot be renamed.
+        """Give the preset another name, and its file if it has one of its own. Raises NameTakenError if another file
+        has the name, and UserError if a file cannot have the name, or its file cannot be renamed.
         """
         own = self.path if not self.bundled else None
         target = self._place_of(name) if own is None else own.with_name(f"{checked_name(name)}.toml")
@@ -642,10 +633,8 @@ class Draft:
         self.name = name
 
     def delete(self) -> None:
-        """Delete the file. The text stays, as that of a new preset.
-
-        Raises:
-            UserError: the preset is bundled, or the file cannot be deleted.
+        """Delete the file. The text stays, as that of a new preset. Raises UserError if the preset is bundled, or the
+        file cannot be deleted.
         """
         if self.bundled:
             raise UserError(f"{printable(self.name)} is a bundled preset and cannot be deleted")
@@ -738,10 +727,8 @@ def proposed_name(preset_file: PresetFile, how: str) -> str:
 def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:
     """Write `workload` under `name` into the user's own folder, as the file of `preset_file` with other values.
 
-    Its `[measured]` and `[match]` are left out: they are about the old preset.
-
-    Raises:
-        UserError: the name is taken, the old file cannot be read, or the new one cannot be written.
+    Its `[measured]` and `[match]` are left out: they are about the old preset. Raises UserError if the name is taken,
+    the old file cannot be read, or the new one cannot be written.
     """
     values = {
         "name": f"{preset_file.preset.name} · {how}",
@@ -791,10 +778,8 @@ def create_preset(
     library: PresetLibrary, name: str, source: str, *, settings: Sequence[str] = (), hub: bool = False
 ) -> Path:
     """Write a preset from a model or another preset into the library's own folder. Without settings, the text is copied
-    with its comments. `hub` allows the network to find the model.
-
-    Raises:
-        UserError: a file cannot have the name, it is taken, the source cannot be read, or a setting is wrong.
+    with its comments. `hub` allows the network to find the model. Raises UserError if a file cannot have the name, it
+    is taken, the source cannot be read, or a setting is wrong.
     """
     checked_name(name)
     path = library.user_folder / f"{name}.toml"
@@ -810,21 +795,15 @@ def create_preset(
 
 
 def checked_name(name: str) -> str:
-    """Return `name` if a preset's file may have it.
-
-    Raises:
-        UserError: a file cannot have it.
-    """
+    """Return `name` if a preset's file may have it; raises UserError if a file cannot have it."""
     if not NAME.fullmatch(name):
         raise UserError(f"{printable(repr(name[:60]))} is not a valid preset name: use letters, digits and .-_")
     return name
 
 
 def text_of(preset_file: PresetFile) -> str:
-    """Return a preset's text as it is in its file, or would be for a preset made from a model.
-
-    Raises:
-        UserError: the file cannot be read.
+    """Return a preset's text as it is in its file, or would be for a preset made from a model. Raises UserError if the
+    file cannot be read.
     """
     return open_text(Path(preset_file.path)).text if is_written(preset_file) else as_toml(preset_file.preset)
 
@@ -837,10 +816,8 @@ def as_toml(preset: msgspec.Struct) -> str:
 
 
 def run_editor(path: Path) -> None:
-    """Open `path` in `$VISUAL`, `$EDITOR` or the first usual editor that is installed, and wait for its end.
-
-    Raises:
-        UserError: it cannot be started, or it failed.
+    """Open `path` in `$VISUAL`, `$EDITOR` or the first usual editor that is installed, and wait for its end. Raises
+    UserError if it cannot be started, or it failed.
     """
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:

@@ -271,10 +271,8 @@ def flag_with_value(text: str) -> JobFlag | None:
 
 
 def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
-    """Return the kind of run of flags, which are given by their names.
-
-    Raises:
-        UserError: two of them set different kinds, precisions or ranks.
+    """Return the kind of run of flags, which are given by their names. Raises UserError if two of them set different
+    kinds, precisions or ranks.
     """
     for names in EXCLUSIVE:
         first_flag, *others = [name for name in flags if name in names] or [""]
@@ -290,10 +288,8 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
 
 
 def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values that a flag sets in a preset.
-
-    Raises:
-        UserError: the job cannot use that number of GPUs.
+    """Yield the keys and values that a flag sets in a preset. Raises UserError if the job cannot use that number of
+    GPUs.
     """
     kind = (tables.get("run") or {}).get("kind")
     if flag.name == "gpus":

@@ -54,11 +54,7 @@ class PresetLibrary:
         return tuple(file.path for file in self._current_files().values())
 
     def get(self, key: str) -> PresetFile:
-        """Return the preset with that key.
-
-        Raises:
-            UserError: there is none, or its file is broken.
-        """
+        """Return the preset with that key; raises UserError if there is none, or its file is broken."""
         if key not in self._current_files():
             raise UserError(f"no preset is called {key!r}{nearest(key, self._current_files())}")
         read = self._load(key)
@@ -67,10 +63,8 @@ class PresetLibrary:
         return read
 
     def bundled(self, key: str) -> PresetFile:
-        """Return the bundled preset with that key, even if the user has one of the same name.
-
-        Raises:
-            UserError: there is none, or its file is broken.
+        """Return the bundled preset with that key, even if the user has one of the same name. Raises UserError if there
+        is none, or its file is broken.
         """
         path = next((path for path in preset_files(self._bundled) if path.stem == key), None)
         if path is None:

@@ -24,11 +24,9 @@ TOLD = 3
 
 def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bool = False) -> str:
     """Return a preset's text with the run's peaks in `[measured]`: known ones of allocated, reserved and process in
-    bytes, and where that was. Old figures that this run does not have are removed, as they are another run's.
-    `anyway` also writes those of a run that broke off, or with other values than the text's.
-
-    Raises:
-        UserError: nothing was measured, it cannot have reached this preset's peak, or the text is not a preset.
+    bytes, and where that was. Old figures that this run does not have are removed, as they are another run's. `anyway`
+    also writes those of a run that broke off, or with other values than the text's. Raises UserError if nothing was
+    measured, it cannot have reached this preset's peak, or the text is not a preset.
     """
     totals: dict[str, int | None] = {name: run.observed.bytes_of(name) for name in TOTALS}
     if all(value is None for value in totals.values()):
@@ -41,10 +39,8 @@ def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bo
 
 
 def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
-    """Explain why the run's peaks may not be those of the preset in `text`; None if they are.
-
-    Raises:
-        UserError: the text is not a preset.
+    """Explain why the run's peaks may not be those of the preset in `text`; None if they are. Raises UserError if the
+    text is not a preset.
     """
     parsed = Parsed(text, folder)
     if parsed.preset is None:

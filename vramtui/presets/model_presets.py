@@ -38,10 +38,8 @@ PUBLISHED = ("fp8", "mxfp4")
 
 def preset_of(path: Path, name: str = "") -> Preset:
     """Return the model at `path` (a model's file, or the folder of a config) and a default run: generation for a
-    Hugging Face model, llama.cpp for a GGUF file. Without `name` it has its file's or folder's name.
-
-    Raises:
-        UserError: it cannot be read, is damaged, or describes an unknown model.
+    Hugging Face model, llama.cpp for a GGUF file. Without `name` it has its file's or folder's name. Raises UserError
+    if it cannot be read, is damaged, or describes an unknown model.
     """
     if not is_gguf(path):
         return checked_preset(path_text(path), tables_of_config(name or title_of(path), *read_hugging_face(path)))
@@ -86,10 +84,8 @@ def preset_of_values(name: str, values: dict[str, Any]) -> Preset:
 
 
 def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tuple[str, Preset]:
-    """Return address and preset of `owner/name` or `owner/name@revision` on the Hub, over the network.
-
-    Raises:
-        UserError: it is not a name of this form, the network is switched off or fails, or the model cannot be read.
+    """Return address and preset of `owner/name` or `owner/name@revision` on the Hub, over the network. Raises UserError
+    if it is not a name of this form, the network is switched off or fails, or the model cannot be read.
     """
     model = fetch_model(name, environ)
     return model.address, checked_preset(model.address, tables_of_config(model.name, model.config, model.weights))
@@ -151,11 +147,7 @@ def title_of(path: Path) -> str:
 
 
 def checked_preset(where: str, tables: dict[str, Any]) -> Preset:
-    """Convert tables to a preset.
-
-    Raises:
-        UserError: a value is impossible; the sentence begins with `where`.
-    """
+    """Convert tables to a preset; raises UserError if a value is impossible; the sentence begins with `where`."""
     try:
         return msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
@@ -165,10 +157,8 @@ def checked_preset(where: str, tables: dict[str, Any]) -> Preset:
 
 def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """Return a preset's tables with `model.config` replaced by that file's values, under those of the table itself; a
-    path is relative to `folder`, the preset's own (the working directory if None).
-
-    Raises:
-        UserError: the file cannot be read or is not a model's; the sentence begins with the key.
+    path is relative to `folder`, the preset's own (the working directory if None). Raises UserError if the file cannot
+    be read or is not a model's; the sentence begins with the key.
     """
     model = tables.get("model")
     if isinstance(model, dict) and model.get("kind") == "torch":

@@ -75,9 +75,7 @@ def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tupl
 
 def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
     """Return the preset of what a person names: a preset or model, a file of a job, or a command with its options.
-
-    Raises:
-        UserError: there is none, or it does not state a job that is known.
+    Raises UserError if there is none, or it does not state a job that is known.
     """
     is_job = len(text.split()) > 1 or text.endswith(SCRIPTS) or COMPOSED.fullmatch(text)
     preset: PresetFile = (preset_of_job if is_job else preset_named)(text, library, hub=hub)

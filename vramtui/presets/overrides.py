@@ -56,12 +56,10 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     (quotes around text and brackets around a list are optional, 32k is 32,768; `none` removes an optional value). A
     key does not need its table; a flag is `--batch-size=8`, and its name is a key as well: `quant=4bit`.
 
-    A changed run loses the figures measured of the old one, and a changed shape the card's parameter count, unless
-    they are set too. A changed `run.kind` goes first; it drops the keys that the new kind does not have, and mixed
-    precision if the new kind does not train. Adapters without a rank or layers get the usual ones.
-
-    Raises:
-        UserError: a setting is not KEY=VALUE, or its key or value is wrong.
+    A changed run loses the figures measured of the old one, and a changed shape the card's parameter count, unless they
+    are set too. A changed `run.kind` goes first; it drops the keys that the new kind does not have, and mixed precision
+    if the new kind does not train. Adapters without a rank or layers get the usual ones. Raises UserError if a setting
+    is not KEY=VALUE, or its key or value is wrong.
     """
     given = []
     for written in settings:

@@ -41,19 +41,15 @@ class PresetProblem(msgspec.Struct, frozen=True):
 
 
 def load_preset(path: Path) -> Preset:
-    """Read the preset in the file at `path`.
-
-    Raises:
-        UserError: it cannot be read, or its text is not a preset; the sentence names file, line and key.
+    """Read the preset in the file at `path`. Raises UserError if it cannot be read, or its text is not a preset; the
+    sentence names file, line and key.
     """
     return parse_preset(read_text(path), path)
 
 
 def parse_preset(text: str, path: Path | str) -> Preset:
-    """Return the preset in `text`; `path` is only named in the error.
-
-    Raises:
-        UserError: the text is not a preset; the sentence names file, line and key.
+    """Return the preset in `text`; `path` is only named in the error. Raises UserError if the text is not a preset; the
+    sentence names file, line and key.
     """
     parsed = Parsed(text, path.parent if isinstance(path, Path) else None)
     if parsed.preset is None:
@@ -87,10 +83,8 @@ def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) ->
 
 
 def read_text(path: Path) -> str:
-    """Read the text of a small plain file.
-
-    Raises:
-        UserError: it is missing, not a plain file, too large, not readable or not UTF-8.
+    """Read the text of a small plain file. Raises UserError if it is missing, not a plain file, too large, not readable
+    or not UTF-8.
     """
     try:
         if path.is_dir():
@@ -211,11 +205,7 @@ class OpenedFile(msgspec.Struct, frozen=True):
 
 
 def open_text(path: Path) -> OpenedFile:
-    """Read the file at `path`.
-
-    Raises:
-        UserError: it is missing, or not a small plain file of UTF-8 text.
-    """
+    """Read the file at `path`; raises UserError if it is missing, or not a small plain file of UTF-8 text."""
     stamp = stamp_of(path)
     text = read_text(path)
     try:

@@ -21,10 +21,8 @@ def example_settings() -> str:
 
 
 def read_settings(path: Path) -> Settings:
-    """Return the settings in the file at `path`; the defaults if there is no file.
-
-    Raises:
-        UserError: the file cannot be read, or something in it is wrong; the sentence names file, line and key.
+    """Return the settings in the file at `path`; the defaults if there is no file. Raises UserError if the file cannot
+    be read, or something in it is wrong; the sentence names file, line and key.
     """
     if not path.exists():
         return Settings()
@@ -36,10 +34,8 @@ def read_settings(path: Path) -> Settings:
 
 
 def write_settings(path: Path, values: Mapping[str, Any]) -> None:
-    """Set values at dotted keys in the file at `path`, and leave the rest unchanged; None removes a key.
-
-    Raises:
-        UserError: the file cannot be read or written, or the result would be wrong; it stays unchanged.
+    """Set values at dotted keys in the file at `path`, and leave the rest unchanged; None removes a key. Raises
+    UserError if the file cannot be read or written, or the result would be wrong; it stays unchanged.
     """
     text = read_text(path) if path.exists() else ""
     problems = find_setting_problems(text)

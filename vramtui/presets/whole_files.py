@@ -24,11 +24,9 @@ class NotDurableError(UserError):
 
 def write_whole(path: Path, content: bytes, name: str) -> None:
     """Write `content` to a new file in the same folder, which replaces `path` (not a link) once all is on the disk. A
-    missing folder is made; permissions stay, and a new file gets the usual ones. Sentences call the file `name`.
-
-    Raises:
-        UserError: it cannot be written; the sentence says what the file holds.
-        NotDurableError: it was written, but the folder cannot be synced.
+    missing folder is made; permissions stay, and a new file gets the usual ones. Sentences call the file `name`. Raises
+    UserError if it cannot be written; the sentence says what the file holds, and NotDurableError if it was written, but
+    the folder cannot be synced.
     """
     unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
@@ -60,11 +58,8 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Make the file at `path`, whole or not at all.
-
-    Raises:
-        FileExistsError: the name is taken.
-        OSError: it cannot be written.
+    """Make the file at `path`, whole or not at all. Raises FileExistsError if the name is taken, and OSError if it
+    cannot be written.
     """
     unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
@@ -75,11 +70,8 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def give_name(unfinished: Path, path: Path) -> None:
-    """Give a whole file a second name, `path`; never over another file.
-
-    Raises:
-        FileExistsError: the name is taken.
-        OSError: it cannot be done.
+    """Give a whole file a second name, `path`; never over another file. Raises FileExistsError if the name is taken,
+    and OSError if it cannot be done.
     """
     try:
         os.link(unfinished, path)
@@ -99,10 +91,7 @@ def give_name(unfinished: Path, path: Path) -> None:
 
 def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> None:
     """Write the new file, with the permissions and owner of the one at `path` that it will replace, and wait for the
-    disk.
-
-    Raises:
-        OSError: it cannot be written.
+    disk. Raises OSError if it cannot be written.
     """
     try:
         former = None if path is None else os.stat(path)  # noqa: PTH116 - as above
@@ -144,12 +133,9 @@ def _remove(unfinished: Path) -> str:
 
 
 def write_preset_text(path: Path, text: str) -> None:
-    """Write a preset to `path`, whole or not at all; a link stays, and its target is written.
-
-    Raises:
-        NotDurableError: the text is in the file, but may not survive a power cut.
-        UserError: the text is not a preset, the file is bundled, or it cannot be written; the sentence says what the
-            file holds.
+    """Write a preset to `path`, whole or not at all; a link stays, and its target is written. Raises NotDurableError if
+    the text is in the file, but may not survive a power cut, and UserError if the text is not a preset, the file is
+    bundled, or it cannot be written; the sentence says what the file holds.
     """
     parse_preset(text.removeprefix(BYTE_ORDER_MARK), path)
     try:

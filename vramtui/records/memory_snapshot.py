@@ -123,10 +123,8 @@ def is_snapshot(path: Path) -> bool:
 
 
 def read_held_memory(path: Path) -> HeldMemory:
-    """Read a snapshot; of several GPUs take the one with a refused request, else the one with the most memory.
-
-    Raises:
-        UserError: the file cannot be read, or is not a memory snapshot.
+    """Read a snapshot; of several GPUs take the one with a refused request, else the one with the most memory. Raises
+    UserError if the file cannot be read, or is not a memory snapshot.
     """
     name = printable(str(path))
     try:
@@ -138,11 +136,7 @@ def read_held_memory(path: Path) -> HeldMemory:
 
 
 def held_memory(name: str, content: bytes) -> HeldMemory:
-    """Read what held memory from the content of a memory snapshot.
-
-    Raises:
-        UserError: it is not a memory snapshot.
-    """
+    """Read what held memory from the content of a memory snapshot; raises UserError if it is not a memory snapshot."""
     plain = load_plain(name, content)
     if isinstance(plain, list):  # PyTorch before 2.0
         plain = {"segments": plain}
@@ -247,10 +241,8 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain(name: str, content: bytes) -> object:
-    """The plain values in a pickle, the content of the file `name`.
-
-    Raises:
-        UserError: it asks for anything but plain values, or it is broken.
+    """The plain values in a pickle, the content of the file `name`. Raises UserError if it asks for anything but plain
+    values, or it is broken.
     """
     try:
         # This process may take no more memory than the values of such a pickle can need: nine bytes can ask for a memo
@@ -274,11 +266,9 @@ def load_plain(name: str, content: bytes) -> object:
 
 
 def read_bytes(path: Path, limit: int = SNAPSHOT.size) -> bytes:
-    """A file's content, decompressed where it begins as gzip does.
-
-    Raises:
-        OSError: it cannot be read, or its compression is broken (as are EOFError and zlib.error).
-        UserError: it is not a plain file, holds more than `limit` bytes, or unpacks to many times its own size.
+    """A file's content, decompressed where it begins as gzip does. Raises OSError, EOFError or zlib.error if it cannot
+    be read or its compression is broken, UserError if it is not a plain file, holds more than `limit` bytes, or unpacks
+    to many times its own size.
     """
     name = printable(str(path))
     file, size = open_plain(path, name)

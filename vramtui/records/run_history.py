@@ -63,10 +63,8 @@ class RunHistory:
         self.damaged: tuple[str, ...] = ()
 
     def keep(self, run: Run) -> None:
-        """Keep `run`. What is there already about the same process becomes one entry with it: see `merged`.
-
-        Raises:
-            UserError: the database cannot be written.
+        """Keep `run`. What is there already about the same process becomes one entry with it: see `merged`. Raises
+        UserError if the database cannot be written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +94,8 @@ class RunHistory:
             database.execute(_KEEP, (*named, *sizes, document, uuid, run.pid))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
-        """The latest first; of one preset if it is given. `damaged` then has a sentence for each damaged run.
-
-        Raises:
-            UserError: the database cannot be read.
+        """The latest first; of one preset if it is given. `damaged` then has a sentence for each damaged run. Raises
+        UserError if the database cannot be read.
         """
         if not self.path.exists():
             return ()
@@ -116,11 +112,7 @@ class RunHistory:
         return tuple(runs)
 
     def run(self, number: int) -> StoredRun:
-        """One run by its number.
-
-        Raises:
-            UserError: there is none, or the database cannot be read.
-        """
+        """One run by its number; raises UserError if there is none, or the database cannot be read."""
         row = None
         if self.path.exists():
             with self._open(reads=True) as database:
@@ -148,10 +140,8 @@ class RunHistory:
 
     @contextmanager
     def locked(self) -> Iterator[sqlite3.Connection]:
-        """A connection with a write lock; its changes are kept if it ends without an error.
-
-        Raises:
-            UserError: the database cannot be written.
+        """A connection with a write lock; its changes are kept if it ends without an error. Raises UserError if the
+        database cannot be written.
         """
         with self._open() as database, database:
             database.execute("BEGIN IMMEDIATE")

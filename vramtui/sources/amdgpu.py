@@ -63,11 +63,7 @@ class AmdgpuSource:
         self._host = HostReader()
 
     def read(self) -> Sample:
-        """Return a sample of all cards.
-
-        Raises:
-            SourceFailed: there is no AMD card.
-        """
+        """Return a sample of all cards; raises SourceFailed if there is no AMD card."""
         cards = self.cards()
         if not cards:
             raise SourceFailed("")  # the sources before it have said what is missing
@@ -178,10 +174,8 @@ class AmdgpuSource:
 
 
 def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield card address and client number, once each, with the client's bytes of VRAM.
-
-    Raises:
-        OSError: the process's files may not be read, or it has ended.
+    """Yield card address and client number, once each, with the client's bytes of VRAM. Raises OSError if the process's
+    files may not be read, or it has ended.
     """
     for file in os.scandir(folder / "fd"):
         try:
@@ -230,10 +224,7 @@ def _bytes(path: Path) -> int | None:
 
 def open_here(_: Problem | None = None, *, stands_beside: bool = False) -> AmdgpuSource:
     """Open this machine's AMD cards, in addition to another vendor's without a processor's own graphics. A missing
-    NVIDIA library is normal on a machine with them.
-
-    Raises:
-        SourceFailed: there is no such card.
+    NVIDIA library is normal on a machine with them. Raises SourceFailed if there is no such card.
     """
     source = AmdgpuSource(stands_beside=stands_beside)
     if not source.cards():

@@ -38,11 +38,7 @@ class EmulatedSource:
 
 
 def open_here(_: Problem | None = None) -> EmulatedSource:
-    """Open the latest simulated GPU in use.
-
-    Raises:
-        SourceFailed: there is none, or its library cannot be loaded.
-    """
+    """Open the latest simulated GPU in use; raises SourceFailed if there is none, or its library cannot be loaded."""
     used = next(iter(cards_in_use()), None)
     if used is None:
         raise SourceFailed("")

@@ -53,10 +53,7 @@ class LatestSample:
 
     def next(self, limit: float, first: float) -> Sample:
         """Wait for the newest sample that was not read: `limit` seconds after the one before, `first` for the first
-        one.
-
-        Raises:
-            SourceFailed: it fails, or no sample came in that time.
+        one. Raises SourceFailed if it fails, or no sample came in that time.
         """
         with self._changed:
             while self._sample is None:
@@ -81,10 +78,8 @@ class LineSplitter:
         self._rest = bytearray()
 
     def add(self, piece: bytes) -> list[bytes]:
-        """Return the lines that `piece` completes, without their newlines.
-
-        Raises:
-            LineTooLargeError: a line does not end.
+        """Return the lines that `piece` completes, without their newlines. Raises LineTooLargeError if a line does not
+        end.
         """
         if b"\n" not in piece:
             self._rest += piece
@@ -106,10 +101,8 @@ class LineDecoder(Protocol):
         ...
 
     def take(self, line: bytes) -> Sample | None:
-        """Read the next line; return its sample, None if it holds something else.
-
-        Raises:
-            UserError: it is not a line of a recording, or of a newer version.
+        """Read the next line; return its sample, None if it holds something else. Raises UserError if it is not a line
+        of a recording, or of a newer version.
         """
         ...
 
@@ -141,10 +134,8 @@ class PipeSource:
         threading.Thread(target=self._read_lines, name="read feed", daemon=True).start()
 
     def read(self) -> Sample:
-        """Wait for the newest sample that was not given yet.
-
-        Raises:
-            SourceFailed: it has ended, is silent for three intervals, or is not a recording.
+        """Wait for the newest sample that was not given yet. Raises SourceFailed if it has ended, is silent for three
+        intervals, or is not a recording.
         """
         return self._latest.next(silence_limit(self._decoder.interval or self._interval), FIRST)
 
@@ -168,10 +159,8 @@ class PipeSource:
             os.close(self._descriptor)
 
     def _step(self, piece: bytes) -> None:
-        """Take the next piece; an empty one is the end of a pipe, or the present end of a file.
-
-        Raises:
-            SourceFailed: it has ended, or cannot be followed.
+        """Take the next piece; an empty one is the end of a pipe, or the present end of a file. Raises SourceFailed if
+        it has ended, or cannot be followed.
         """
         if not self._number and piece.startswith(GZIP):
             raise SourceFailed(f"{self._title} is compressed, so it cannot be followed.", "Use --replay.")

@@ -63,10 +63,8 @@ class LocalRunner:
         self._stuck: subprocess.Popen[bytes] | None = None
 
     def __call__(self, command: Sequence[str], limit: float) -> Output:
-        """Run a command (a program and its arguments, no shell) for at most `limit` seconds.
-
-        Raises:
-            SourceFailed: the program is missing, does not end in time, or prints more than any answer has.
+        """Run a command (a program and its arguments, no shell) for at most `limit` seconds. Raises SourceFailed if the
+        program is missing, does not end in time, or prints more than any answer has.
         """
         if self._stuck is not None and self._stuck.poll() is None:
             raise SourceFailed(f"{command[0]} still hangs in the driver (pid {self._stuck.pid}).", _HUNG_HINT)
@@ -320,10 +318,8 @@ class NvidiaSmiSource:
         self._asked_cuda = False
 
     def read(self) -> Sample:
-        """Return a sample of all cards.
-
-        Raises:
-            SourceFailed: the program is missing, hangs, or cannot reach the driver.
+        """Return a sample of all cards. Raises SourceFailed if the program is missing, hangs, or cannot reach the
+        driver.
         """
         problems = [] if self._because is None else [self._because]
         cards = self._query_gpus(problems)
@@ -486,10 +482,8 @@ class NvidiaSmiSource:
 
 
 def open_here(because: Problem | None = None) -> NvidiaSmiSource:
-    """Open this machine's cards; see `Opening`.
-
-    Raises:
-        SourceFailed: the program is missing, hangs, or cannot reach the driver.
+    """Open this machine's cards; see `Opening`. Raises SourceFailed if the program is missing, hangs, or cannot reach
+    the driver.
     """
     source = NvidiaSmiSource(because=because)
     source.read()

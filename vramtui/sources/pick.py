@@ -51,11 +51,7 @@ class MergedSource:
         self._latest: dict[int, Sample] = {}
 
     def read(self) -> Sample:
-        """Return both sources' cards in one sample.
-
-        Raises:
-            SourceFailed: both fail; the first's reason.
-        """
+        """Return both sources' cards in one sample; raises SourceFailed, with the reason of the first, if both fail."""
         answers = self._worker.run({at: partial(_read, source) for at, source in enumerate(self._sources)})
         gpus: list[Gpu] = []
         problems: list[Problem] = []
@@ -139,11 +135,9 @@ class Opening(Protocol):
     """The function `open_here` of a source's module."""
 
     def __call__(self, because: Problem | None, /) -> Source:
-        """Return the source, asked once already if that is quick; `because` is why those before it are not used, and
-        is reported in every sample.
-
-        Raises:
-            SourceFailed: it cannot see this machine's GPUs; says why, and what to do about it.
+        """Return the source, asked once already if that is quick; `because` is why those before it are not used, and is
+        reported in every sample. Raises SourceFailed if it cannot see this machine's GPUs; says why, and what to do
+        about it.
         """
         ...
 
@@ -176,10 +170,7 @@ CANDIDATES = (
 
 def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
     """Return the first source that can be opened, merged with those of other vendors' cards; one that is not the first
-    says in every sample why.
-
-    Raises:
-        SourceFailed: none answers; says why each does not, and what to do.
+    says in every sample why. Raises SourceFailed if none answers; says why each does not, and what to do.
     """
     failures: list[SourceFailed] = []
     for at, way in enumerate(ways):
@@ -216,10 +207,8 @@ class UnreadSource:
         self._source: Source | None = None
 
     def read(self) -> Sample:
-        """Return a sample of the source that could be opened.
-
-        Raises:
-            SourceFailed: none can be opened yet, or it fails.
+        """Return a sample of the source that could be opened. Raises SourceFailed if none can be opened yet, or it
+        fails.
         """
         if self._source is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + AGAIN
@@ -237,10 +226,8 @@ class UnreadSource:
 
 
 def gpu_names(asked: str) -> tuple[str, ...]:
-    """Read `--only`: indices and beginnings of uuids; `visible` are those of CUDA_VISIBLE_DEVICES.
-
-    Raises:
-        UserError: it names nothing, or something else than a GPU.
+    """Read `--only`: indices and beginnings of uuids; `visible` are those of CUDA_VISIBLE_DEVICES. Raises UserError if
+    it names nothing, or something else than a GPU.
     """
     text = asked
     if asked == VISIBLE:
@@ -269,11 +256,7 @@ class SomeGpus:
             self.measure_traffic = source.measure_traffic
 
     def read(self) -> Sample:
-        """Return a sample of these GPUs.
-
-        Raises:
-            SourceFailed: the source fails, or has no such GPU.
-        """
+        """Return a sample of these GPUs; raises SourceFailed if the source fails, or has no such GPU."""
         sample = self._source.read()
         gpus = tuple(gpu for gpu in sample.gpus if any(_is_called(gpu, name) for name in self._names))
         missing = next((name for name in self._names if not any(_is_called(gpu, name) for gpu in gpus)), None)

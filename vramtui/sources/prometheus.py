@@ -91,18 +91,12 @@ class PrometheusClient:
         )
 
     def query(self, expression: str) -> tuple[PrometheusSeries, ...]:
-        """Return the present value of every series.
-
-        Raises:
-            SourceFailed: there is no answer, or it is an error.
-        """
+        """Return the present value of every series; raises SourceFailed if there is no answer, or it is an error."""
         return self._ask("query", {"query": expression})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> tuple[PrometheusSeries, ...]:
-        """Return the values of every series from `start` to `end`, seconds since the epoch, each `step` seconds.
-
-        Raises:
-            SourceFailed: there is no answer, or it is an error.
+        """Return the values of every series from `start` to `end`, seconds since the epoch, each `step` seconds. Raises
+        SourceFailed if there is no answer, or it is an error.
         """
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
         return self._ask("query_range", {"query": expression, **span})
@@ -362,10 +356,8 @@ class PrometheusFleet:
         self._past: dict[str, list[Sample]] = {}
 
     def begin(self) -> tuple[str, ...]:
-        """Begin to ask again and again; return the hosts that there are, with their past.
-
-        Raises:
-            SourceFailed: the server does not answer, or knows no GPU.
+        """Begin to ask again and again; return the hosts that there are, with their past. Raises SourceFailed if the
+        server does not answer, or knows no GPU.
         """
         self._latest = self._ask()
         if not self._latest:
@@ -377,9 +369,7 @@ class PrometheusFleet:
 
     def next(self, host: str, after: float) -> Sample:
         """Wait for the host's sample that was scraped after a time; if none comes for an interval, the latest again.
-
-        Raises:
-            SourceFailed: the server does not answer, or has not scraped this host of late.
+        Raises SourceFailed if the server does not answer, or has not scraped this host of late.
         """
 
         def has_come() -> bool:
@@ -450,10 +440,8 @@ class PrometheusSource:
         self._last = 0.0
 
     def read(self) -> Sample:
-        """Return what was scraped since the sample before.
-
-        Raises:
-            SourceFailed: the server does not answer, or has not scraped this host of late.
+        """Return what was scraped since the sample before. Raises SourceFailed if the server does not answer, or has
+        not scraped this host of late.
         """
         sample = self._fleet.next(self._host, self._last)
         self._last = sample.taken_at

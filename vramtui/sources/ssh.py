@@ -44,10 +44,8 @@ _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside of brackets
 
 
 def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
-    """Return every host once and in order, as ssh takes it, of names, ranges as Slurm writes them, and `@group`.
-
-    Raises:
-        UserError: an impossible name, or one that begins with `-`; an unknown group; too many.
+    """Return every host once and in order, as ssh takes it, of names, ranges as Slurm writes them, and `@group`. Raises
+    UserError for an impossible name, an unknown group, or too many hosts.
     """
     known = {} if groups is None else groups
     names: dict[str, None] = {}
@@ -219,10 +217,8 @@ class FarLines:
         self.decoder: LineDecoder | None = None
 
     def take(self, line: bytes) -> Sample | None:
-        """Return the sample that the next line holds, if any.
-
-        Raises:
-            UserError: it is not a line of any of the programs.
+        """Return the sample that the next line holds, if any. Raises UserError if it is not a line of any of the
+        programs.
         """
         if self.decoder is not None:
             return self.decoder.take(line)
@@ -261,10 +257,8 @@ class SmiFrames:
         self._source = NvidiaSmiSource(self._answer, host=self._read_host, clock=clock, because=fallen_back)
 
     def take(self, line: bytes) -> Sample | None:
-        """Return the sample that ends with this line, if one does.
-
-        Raises:
-            UserError: nvidia-smi prints nothing usable, or does not stop.
+        """Return the sample that ends with this line, if one does. Raises UserError if nvidia-smi prints nothing
+        usable, or does not stop.
         """
         self._count += 1
         if line.startswith(b"@ "):
@@ -500,10 +494,8 @@ class SshSource:
         return self._latest.age
 
     def read(self) -> Sample:
-        """Wait for the newest sample that was not given yet.
-
-        Raises:
-            SourceFailed: there is no connection, or it is silent for three intervals.
+        """Wait for the newest sample that was not given yet. Raises SourceFailed if there is no connection, or it is
+        silent for three intervals.
         """
         return self._latest.next(silence_limit(self._interval) + 1.0, START_LIMIT + 1.0)
 
@@ -639,10 +631,8 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def run_slurm(*arguments: str) -> str:
-    """Run one of Slurm's commands; return its output.
-
-    Raises:
-        UserError: it is not installed, fails (in its own words) or takes too long.
+    """Run one of Slurm's commands; return its output. Raises UserError if it is not installed, fails (in its own words)
+    or takes too long.
     """
     try:
         ended = subprocess.run(  # noqa: S603 - a list, no shell
@@ -664,10 +654,8 @@ def run_slurm(*arguments: str) -> str:
 
 
 def job_hosts(job: str) -> tuple[dict[str, str], str]:
-    """Return the hosts of a job, each with the id to start a step under, and the job's user.
-
-    Raises:
-        UserError: it is not a job's id, or the job does not run.
+    """Return the hosts of a job, each with the id to start a step under, and the job's user. Raises UserError if it is
+    not a job's id, or the job does not run.
     """
     if _JOB.fullmatch(job) is None:
         raise UserError(f"--slurm takes a job's id, as 4711 or 4711_3; not {printable(job)!r}")

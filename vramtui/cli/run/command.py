@@ -125,11 +125,8 @@ def _run(
     dry: "RunPrediction | None",
     placed: dict[str, str],
 ) -> "tuple[CompletedRun, GpuWatch | None]":
-    """Run the job from its start to its end; `placed` are variables that are added to this process's.
-
-    Raises:
-        SourceFailed: it has to be recorded, and no GPU can be read.
-        UserError: the recording cannot be written.
+    """Run the job from its start to its end; `placed` are variables that are added to this process's. Raises
+    SourceFailed if it has to be recorded, and no GPU can be read, and UserError if the recording cannot be written.
     """
     from vramtui.cli.run.placement import open_listener
     from vramtui.dryrun.child import Child, NotStartedError, hold_signals, probed_environment
@@ -207,11 +204,8 @@ def _watch(
     interval: float, record: Path | None, listener: "ProbeListener | None", preset: "PresetFile | None"
 ) -> "GpuWatch | None":
     """The driver's side. A job may run without a driver, but cannot be recorded then. Other errors are shown, and the
-    job starts.
-
-    Raises:
-        SourceFailed: it has to be recorded, and no GPU can be read.
-        UserError: the recording cannot be written.
+    job starts. Raises SourceFailed if it has to be recorded, and no GPU can be read, and UserError if the recording
+    cannot be written.
     """
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run.results import GpuWatch

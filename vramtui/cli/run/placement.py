@@ -99,10 +99,8 @@ class Need(msgspec.Struct, frozen=True):
     count: int = 1
 
     def fit(self, gpu: Gpu) -> Fit | None:
-        """The verdict on a GPU's free memory; None if that is unknown.
-
-        Raises:
-            UserError: the preset cannot be estimated.
+        """The verdict on a GPU's free memory; None if that is unknown. Raises UserError if the preset cannot be
+        estimated.
         """
         if gpu.state != "ok" or gpu.memory.free is None:
             return None
@@ -117,10 +115,8 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def need_of(needs: str | None, preset: PresetFile | None, gpus: int | None) -> Need:
-    """The need by `--needs`, `--preset` and `--gpus`; a preset's own ranks if no number is given.
-
-    Raises:
-        UserError: there is neither a size nor a preset, or the size is wrong.
+    """The need by `--needs`, `--preset` and `--gpus`; a preset's own ranks if no number is given. Raises UserError if
+    there is neither a size nor a preset, or the size is wrong.
     """
     size = None if needs is None else asked_size(needs)
     if size is None and preset is None:
@@ -141,11 +137,7 @@ class Claims:
         self._handles: list[int] = []
 
     def take(self, uuid: str) -> bool:
-        """Claim a GPU; False if another process has it.
-
-        Raises:
-            UserError: the folder cannot be used.
-        """
+        """Claim a GPU; False if another process has it; raises UserError if the folder cannot be used."""
         path = self.folder / "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in uuid)
         try:
             with suppress(FileExistsError):
@@ -172,10 +164,8 @@ class Claims:
 
 
 def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
-    """The GPUs with room that a job may use, the one with most room first.
-
-    Raises:
-        UserError: the preset cannot be estimated.
+    """The GPUs with room that a job may use, the one with most room first. Raises UserError if the preset cannot be
+    estimated.
     """
     gpus = usable(sample.gpus)
     if need.count > 1:  # CUDA takes only one MIG instance (NVIDIA's MIG User Guide, "Device Enumeration")
@@ -187,10 +177,8 @@ def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
 
 
 def claimed(sample: Sample, need: Need, claims: Claims) -> list[tuple[Gpu, Fit]]:
-    """Claim as many GPUs with room as are needed; an empty list if there are too few.
-
-    Raises:
-        UserError: the preset cannot be estimated, or claims cannot be made.
+    """Claim as many GPUs with room as are needed; an empty list if there are too few. Raises UserError if the preset
+    cannot be estimated, or claims cannot be made.
     """
     taken: list[tuple[Gpu, Fit]] = []
     for gpu, fit in candidates(sample, need):
@@ -212,11 +200,8 @@ def wait_for_room(
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Sample, list[tuple[Gpu, Fit]]]:
     """Look again and again until there is room, and show what is waited for at once and every minute. Return the sample
-    with room, and the GPUs.
-
-    Raises:
-        SourceFailed: the GPUs cannot be read at the first look.
-        UserError: it will never fit, cannot be estimated, or claims cannot be made.
+    with room, and the GPUs. Raises SourceFailed if the GPUs cannot be read at the first look, and UserError if it will
+    never fit, cannot be estimated, or claims cannot be made.
     """
     plural = "s" if need.count > 1 else ""
     first, said_at = True, float("-inf")

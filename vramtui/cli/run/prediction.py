@@ -69,11 +69,8 @@ class RunPrediction:
         return trace
 
     def need(self, source: Source) -> int:
-        """Bytes that the job takes of a GPU of this machine, by a dry run that is made now.
-
-        Raises:
-            SourceFailed: the GPUs cannot be read.
-            UserError: there is no GPU, or the dry run fails.
+        """Bytes that the job takes of a GPU of this machine, by a dry run that is made now. Raises SourceFailed if the
+        GPUs cannot be read, and UserError if there is no GPU, or the dry run fails.
         """
         gpu = first_usable(source.read())
         if gpu is None:

@@ -22,11 +22,9 @@ class NewerFormatError(UserError):
 
 
 def check_format(version: int, known: int) -> None:
-    """See that this version can read it. The number of a format goes up where an older reader would be wrong about
-    what it reads; what only adds fields keeps it, and readers pass over what they do not know.
-
-    Raises:
-        NewerFormatError: it cannot.
+    """See that this version can read it. The number of a format goes up where an older reader would be wrong about what
+    it reads; what only adds fields keeps it, and readers pass over what they do not know. Raises NewerFormatError if it
+    cannot.
     """
     if version > known:
         raise NewerFormatError(

@@ -127,10 +127,8 @@ def is_size(text: str) -> bool:
 
 
 def asked_size(text: str) -> int:
-    """Parse a size that somebody typed; a small number without a unit is refused as a slip.
-
-    Raises:
-        UserError: the text is not a size, or has no unit.
+    """Parse a size that somebody typed; a small number without a unit is refused as a slip. Raises UserError if the
+    text is not a size, or has no unit.
     """
     size = parse_size(text)
     if 0 < size < MIB and text.strip().isdigit():
@@ -139,10 +137,8 @@ def asked_size(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from text such as `24GiB`, `24 GB`, `512`, `1.5g`; a bare letter means the binary unit.
-
-    Raises:
-        UserError: the text is not a size.
+    """Bytes from text such as `24GiB`, `24 GB`, `512`, `1.5g`; a bare letter means the binary unit. Raises UserError if
+    the text is not a size.
     """
     match = _SIZE.fullmatch(text)
     unit = _SUFFIXES.get(match[2].lower()) if match else None

@@ -90,10 +90,8 @@ _SIZED = re.compile(r"-\d+GB$")
 
 
 def card(name: str) -> Device:
-    """The card called `name`, whatever its spelling in case, spaces and dashes.
-
-    Raises:
-        UserError: no such card is known; the sentence names the nearest one.
+    """The card called `name`, whatever its spelling in case, spaces and dashes. Raises UserError if no such card is
+    known; the sentence names the nearest one.
     """
     names = {_plain(known): known for known in (*CARDS, *ALIASES)}
     plain = _plain(name)
@@ -180,11 +178,8 @@ class CannotStartError(UserError):
 
 
 def check_card(workload: Workload, device: Device) -> None:
-    """See that the card can do what the run asks of it.
-
-    Raises:
-        CannotStartError: it cannot, and no other kernel is taken instead; the sentence names the key, and in which
-            source file the job would end.
+    """See that the card can do what the run asks of it. Raises CannotStartError if it cannot, and no other kernel is
+    taken instead; the sentence names the key, and in which source file the job would end.
     """
     run = workload.run
     asked, least, source = "", (0, 0), ""

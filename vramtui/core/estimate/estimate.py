@@ -77,10 +77,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ledger_from_parts(parts: dict[Category, int], *, reserved: int, context: int, other: int = 0) -> Ledger:
-    """A complete Ledger from its leaves: the totals are the sums, so they cannot disagree with the parts.
-
-    Raises:
-        ValueError: reserved is less than the parts' sum.
+    """A complete Ledger from its leaves: the totals are the sums, so they cannot disagree with the parts. Raises
+    ValueError if reserved is less than the parts' sum.
     """
     allocated = sum(parts.values())
     if reserved < allocated:
@@ -212,10 +210,8 @@ class Estimator(Protocol):
     name: str
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict the memory of a workload on a device.
-
-        Raises:
-            UserError: the workload is contradictory, or of a kind this estimator does not know.
+        """Predict the memory of a workload on a device. Raises UserError if the workload is contradictory, or of a kind
+        this estimator does not know.
         """
         ...
 

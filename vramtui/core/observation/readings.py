@@ -434,10 +434,8 @@ class Source(Protocol):
     def read(self) -> Sample:
         """The current sample. May block for as long as the driver does; called from one thread only.
 
-        A device or metric that fails is part of the Sample (a state, an absence, a problem).
-
-        Raises:
-            SourceFailed: nothing at all can be said.
+        A device or metric that fails is part of the Sample (a state, an absence, a problem). Raises SourceFailed if
+        nothing at all can be said.
         """
         ...
 

@@ -22,10 +22,8 @@ MOST_PARAMETERS = 2**50
 
 
 def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes whose product is more than any model's parameters.
-
-    Raises:
-        UserError: they are more than 2^50 together.
+    """Refuse sizes whose product is more than any model's parameters. Raises UserError if they are more than 2^50
+    together.
     """
     product = prod(sizes.values())
     if product > MOST_PARAMETERS:
@@ -34,10 +32,8 @@ def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
 
 
 def check_layers(key: str, layers: int) -> None:
-    """Refuse more layers than a model has, where several keys say how many there are.
-
-    Raises:
-        UserError: there are more than 4,096.
+    """Refuse more layers than a model has, where several keys say how many there are. Raises UserError if there are
+    more than 4,096.
     """
     if layers > MOST_LAYERS:
         raise UserError(f"{key} come to {layers:,} layers; at most {MOST_LAYERS:,} are computed")

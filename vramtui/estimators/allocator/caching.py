@@ -243,10 +243,8 @@ class CachingAllocator:
         self._ages = self.config.garbage_collection_threshold > 0
 
     def malloc(self, size: int, stream: int = 0) -> int:
-        """A block for `size` bytes on `stream`: its id, or 0 for 0 bytes.
-
-        Raises:
-            OutOfMemory: the request cannot be served; the counters say so too.
+        """A block for `size` bytes on `stream`: its id, or 0 for 0 bytes. Raises OutOfMemory if the request cannot be
+        served; the counters say so too.
         """
         if size <= 0:
             if size:

@@ -57,10 +57,8 @@ class AllocatorConfig:
 
     @classmethod
     def parse(cls, text: str) -> "AllocatorConfig":
-        """Read `key:value,key:value` as PyTorch does, only that nothing unknown passes.
-
-        Raises:
-            UserError: an unknown key, or a value PyTorch would refuse.
+        """Read `key:value,key:value` as PyTorch does, only that nothing unknown passes. Raises UserError for an unknown
+        key, or a value that PyTorch would refuse.
         """
         settings: dict[str, object] = {}
         seen: set[str] = set()

@@ -34,10 +34,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: Axis, down: Axis) -> Grid:
-    """The process's bytes for every pair of values of two keys.
-
-    Raises:
-        UserError: a key is not a whole number of the workload.
+    """The process's bytes for every pair of values of two keys. Raises UserError if a key is not a whole number of the
+    workload.
     """
     for key in (across[0], down[0]):
         value_at(workload, key, "--over")

@@ -351,11 +351,7 @@ def key_in_full(workload: Workload, key: str) -> str:
 
 
 def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
-    """The whole number that stands at `key`, which `option` named.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The whole number that stands at `key`, which `option` named; raises UserError if there is none."""
     table: Any = msgspec.to_builtins(workload)
     parts = key.split(".")
     for part in parts[:-1]:
@@ -537,10 +533,8 @@ class Planner:
         return mitigations_for(self._workload, self._gpus, half, micro_batch)
 
     def plan(self, key: str | None = None) -> Plan:
-        """Everything at once; the largest batch where no `key` is given, or a server's longest context.
-
-        Raises:
-            UserError: the workload cannot be estimated, or `key` is not a whole number of it.
+        """Everything at once; the largest batch where no `key` is given, or a server's longest context. Raises
+        UserError if the workload cannot be estimated, or `key` is not a whole number of it.
         """
         check_card(self._workload, self._device)
         key = key or usual_key(self._workload)
@@ -574,9 +568,7 @@ class Planner:
 
     def edge(self, key: str, correction: Correction | None = None) -> Edge:
         """The largest value of `key` that fits: one more does not. Every answer is moved by `correction`, if given.
-
-        Raises:
-            UserError: `key` is not a whole number of the workload.
+        Raises UserError if `key` is not a whole number of the workload.
         """
         is_exact = self._exact_estimator is not None
         number = (

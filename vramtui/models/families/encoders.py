@@ -189,11 +189,8 @@ class FollowedEncoder(msgspec.Struct, frozen=True):
 
 
 def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
-    """The table of a config, as decoded; None if not every operator is followed, or where the table does not come
-    to the tensors of its class.
-
-    Raises:
-        DamagedError: a size is missing, or no whole number.
+    """The table of a config, as decoded; None if not every operator is followed, or where the table does not come to
+    the tensors of its class. Raises DamagedError if a size is missing, or no whole number.
     """
     kind = str(values.get("model_type"))
     known = FOLLOWED.get(kind)

@@ -64,10 +64,8 @@ class Fields:
         self._inside = inside
 
     def whole(self, key: str, default: object = _MISSING) -> Any:  # noqa: ANN401 - an int, or the default as given
-        """A whole number.
-
-        Raises:
-            DamagedError: there is none and no default, or it is something else; so for the others.
+        """A whole number. Raises DamagedError if there is none and no default, or it is something else; so for the
+        others.
         """
         return self._of(int, key, default, "a whole number")
 
@@ -118,10 +116,8 @@ class Keys:
         self._fields = Fields(values, inside)
 
     def whole(self, *names: str, default: int | None = None) -> int:
-        """The first of `names` that is there, a whole number.
-
-        Raises:
-            DamagedError: it is missing without a default, or something else.
+        """The first of `names` that is there, a whole number. Raises DamagedError if it is missing without a default,
+        or something else.
         """
         number = self.maybe(*names)
         if number is not None:
@@ -194,10 +190,8 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def layer_count(keys: Keys, *names: str) -> int:
-    """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these.
-
-    Raises:
-        DamagedError: there are none, or more than any model has.
+    """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these. Raises
+    DamagedError if there are none, or more than any model has.
     """
     listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
     layers = keys.maybe(*names, "num_hidden_layers") or listed

@@ -38,10 +38,8 @@ def path_text(path: Path) -> str:
 
 
 def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
-    """An open file and its size in bytes; `name` is what a sentence calls it, the path where that is empty.
-
-    Raises:
-        UserError: there is none, it is not a plain file, or it cannot be read.
+    """An open file and its size in bytes; `name` is what a sentence calls it, the path where that is empty. Raises
+    UserError if there is none, it is not a plain file, or it cannot be read.
     """
     name = name or path_text(path)
     try:
@@ -100,10 +98,8 @@ class Cursor:
         self.at = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes.
-
-        Raises:
-            DamagedError: the file ends before, or the header is larger than any header is.
+        """The next `count` bytes. Raises DamagedError if the file ends before, or the header is larger than any header
+        is.
         """
         self._reach(count)
         taken = self._file.read(count)

@@ -259,10 +259,8 @@ def in_whole_bits(group: Table, bits: float) -> Iterator[Table]:
 
 
 def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
-    """The tensors of a model with those of its linear layers as EXL3 keeps them.
-
-    Raises:
-        DamagedError: it says no bits, or bits that EXL3 has not.
+    """The tensors of a model with those of its linear layers as EXL3 keeps them. Raises DamagedError if it says no
+    bits, or bits that EXL3 has not.
     """
     bits = config.number("bits", None)
     head = config.number("head_bits", 6)
@@ -300,11 +298,7 @@ def mlx_quantization(config: Fields) -> Fields | None:
 
 
 def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
-    """The tensors of a model by their bits, and their scales.
-
-    Raises:
-        DamagedError: it says bits that MLX has not.
-    """
+    """The tensors of a model by their bits, and their scales; raises DamagedError if it says bits that MLX has not."""
     most = _format(how)
     listed: dict[str, Counter[Format | None]] = {}
     for path, settings in list(how.values.items())[:MOST_PATTERNS]:
@@ -413,10 +407,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_config(path: Path) -> ConfigFile:
-    """The config at `path`; of a model_index.json, that of the part that is on the card at each step.
-
-    Raises:
-        UserError: it cannot be read, is not a config, or is one of an architecture that is not known.
+    """The config at `path`; of a model_index.json, that of the part that is on the card at each step. Raises UserError
+    if it cannot be read, is not a config, or is one of an architecture that is not known.
     """
     values = _decoded(path)
     try:
@@ -450,11 +442,7 @@ def _decoded(path: Path) -> dict[str, object]:
 
 
 def parse_config(values: dict[str, object]) -> ConfigFile:
-    """Read a decoded config.
-
-    Raises:
-        DamagedError: its architecture is not known, or a key of it is wrong.
-    """
+    """Read a decoded config; raises DamagedError if its architecture is not known, or a key of it is wrong."""
     kind = values.get("model_type")
     if isinstance(kind, str) and kind in OTHER_TYPES:
         values = values | {"model_type": OTHER_TYPES[kind]}

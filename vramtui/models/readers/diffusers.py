@@ -136,10 +136,8 @@ CLASSES: dict[str, Callable[[Fields], Table]] = {
 
 
 def read_class(config: Fields) -> tuple[str, Table]:
-    """The class of a part of a pipeline, and its `[model]` table.
-
-    Raises:
-        DamagedError: the class is not known, or a key of it is wrong.
+    """The class of a part of a pipeline, and its `[model]` table. Raises DamagedError if the class is not known, or a
+    key of it is wrong.
     """
     name = config.text("_class_name", "")
     if name not in CLASSES:
@@ -167,11 +165,7 @@ MOST_BLOCKS = 64
 
 
 def read_vae(config: Fields) -> Table:
-    """A `[model.vae]` table.
-
-    Raises:
-        DamagedError: its class is not known, or a key of it is wrong.
-    """
+    """A `[model.vae]` table; raises DamagedError if its class is not known, or a key of it is wrong."""
     name = config.text("_class_name", "")
     if name not in VAES:
         raise DamagedError(f"is of the class {printable(name[:60])!r}; of VAEs these are read: {', '.join(VAES)}")
@@ -357,11 +351,7 @@ class _Video:
 
 
 def whole_numbers(config: Fields, key: str, default: tuple[int, ...]) -> list[int]:
-    """A list of as many whole numbers as there are levels.
-
-    Raises:
-        DamagedError: it is something else.
-    """
+    """A list of as many whole numbers as there are levels; raises DamagedError if it is something else."""
     given = config.values.get(key)
     numbers: Any = list(default) if given is None else given
     if not isinstance(numbers, list) or not 0 < len(numbers) <= MOST_LEVELS:
@@ -470,10 +460,8 @@ HABITS: dict[str, PipelineHabits] = {
 
 def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tuple[str, Table, str]:
     """The class of a pipeline, its `[model]` table, and why it is only its denoiser's where it is; empty elsewhere.
-
-    Raises:
-        UserError: the denoiser's config is not there or cannot be read.
-        DamagedError: it names no denoiser, or one that is not known.
+    Raises UserError if the denoiser's config is not there or cannot be read, and DamagedError if it names no denoiser,
+    or one that is not known.
     """
     named = Fields(values)
     denoiser = next((part for part in PARTS if _class_of(values, part)), None)

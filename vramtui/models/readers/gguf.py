@@ -99,10 +99,8 @@ class Gguf(msgspec.Struct, frozen=True):
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The header of the file at `path`; of all parts, where the model is split into several.
-
-    Raises:
-        UserError: it cannot be read, is not a whole GGUF file, or another part is missing.
+    """The header of the file at `path`; of all parts, where the model is split into several. Raises UserError if it
+    cannot be read, is not a whole GGUF file, or another part is missing.
     """
     first = _read_file(path)
     parts = first.metadata.get("split.count", 1)
@@ -256,11 +254,7 @@ class GgufHeader:
         return sum(tensor.numel for tensor in self.tensors.values() if tensor.name not in BUFFERS)
 
     def model(self) -> Table:
-        """The `[model]` table.
-
-        Raises:
-            DamagedError: a value that is needed is missing or is not a whole number.
-        """
+        """The `[model]` table; raises DamagedError if a value that is needed is missing or is not a whole number."""
         hidden = self.whole("embedding_length")
         layers = self.whole("block_count")
         if layers > MOST_LAYERS:

@@ -88,11 +88,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def read_safetensors(path: Path) -> CheckpointWeights:
-    """The tensors of the file at `path`.
-
-    Raises:
-        UserError: it cannot be read, or is not a whole safetensors file.
-    """
+    """The tensors of the file at `path`; raises UserError if it cannot be read, or is not a whole safetensors file."""
     file, size = open_plain(path)
     with file:
         try:
@@ -102,10 +98,8 @@ def read_safetensors(path: Path) -> CheckpointWeights:
 
 
 def read_index(path: Path) -> CheckpointWeights:
-    """The tensors of all the files that a `model.safetensors.index.json` names, which are next to it.
-
-    Raises:
-        UserError: one of them is missing or damaged.
+    """The tensors of all the files that a `model.safetensors.index.json` names, which are next to it. Raises UserError
+    if one of them is missing or damaged.
     """
     content = read_plain(path, INDEX_LIMITS)
     try:
@@ -235,10 +229,8 @@ def listed_weights(weights: CheckpointWeights) -> dict[str, Any]:
 
 
 def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
-    """The `[model]` table of a decoder whose config is not there.
-
-    Raises:
-        DamagedError: an embedding of words, or projections to keys and values are missing.
+    """The `[model]` table of a decoder whose config is not there. Raises DamagedError if an embedding of words, or
+    projections to keys and values are missing.
     """
     shapes = {name: shape for name, shape, _ in weights.groups if len(shape) == 2 and not _TOWER.match(name)}
     words = next((shape for name, shape in shapes.items() if _WORDS.search(name)), None)
@@ -272,10 +264,8 @@ LFS = b"version https://git-lfs"
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """The header of a GGUF file of a known architecture.
-
-    Raises:
-        UserError: it cannot be read, is damaged, or holds something else.
+    """The header of a GGUF file of a known architecture. Raises UserError if it cannot be read, is damaged, or holds
+    something else.
     """
     file = read_gguf(path)
     try:
@@ -292,10 +282,8 @@ def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
 
 
 def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]:
-    """A config, and the weights next to it if there are any; `path` is any of these files or their folder.
-
-    Raises:
-        UserError: one of them cannot be read, or weights have no config next to them.
+    """A config, and the weights next to it if there are any; `path` is any of these files or their folder. Raises
+    UserError if one of them cannot be read, or weights have no config next to them.
     """
     if path.is_dir():
         path = path / folder_index(path)

@@ -104,10 +104,8 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
 
 
 def timm_table(config: "Fields") -> "tuple[str, Table]":
-    """The architecture that a timm config.json names, and its `[model]` table.
-
-    Raises:
-        DamagedError: it is not one of the nets that are known.
+    """The architecture that a timm config.json names, and its `[model]` table. Raises DamagedError if it is not one of
+    the nets that are known.
     """
     name = config.text("architecture", "")
     inner = config.table("pretrained_cfg")

@@ -32,11 +32,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def first(*values: object) -> object:
-    """The first value that is not None.
-
-    Raises:
-        LookupError: there is none.
-    """
+    """The first value that is not None; raises LookupError if there is none."""
     for value in values:
         if value is not None:
             return value
@@ -55,11 +51,7 @@ class Names(Protocol):
 
 
 def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text or a list
-    """The value of an expression.
-
-    Raises:
-        DamagedError: a key is missing, or is of a kind that nothing can be made of.
-    """
+    """The value of an expression; raises DamagedError if a key is missing or of a kind that nothing can be made of."""
     try:
         return _value(parsed(text), names)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
@@ -67,11 +59,7 @@ def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text
 
 
 def whole_number(value: object, what: str) -> int:
-    """The value, a whole number from 0 to 2^40.
-
-    Raises:
-        DamagedError: it is something else; `what` names it.
-    """
+    """The value, a whole number from 0 to 2^40; raises DamagedError if it is something else; `what` names it."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
@@ -319,11 +307,7 @@ class Config:
         self._known = data.defaults_of(kind)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
-        """The value of a key; None if the config has none.
-
-        Raises:
-            DamagedError: nothing says it.
-        """
+        """The value of a key; None if the config has none; raises DamagedError if nothing says it."""
         if name == "num_labels":
             return labels_of(Keys(dict(self.values)))
         value = self.values.get(name)
@@ -356,9 +340,7 @@ class Config:
 
     def leaves_out(self, path: str) -> bool:
         """Return whether it has no part of that name, on purpose: null, or a part that is there only where it is said.
-
-        Raises:
-            DamagedError: nothing says whether it has.
+        Raises DamagedError if nothing says whether it has.
         """
         return self.value(path.partition(".")[0]) is None
 
@@ -417,10 +399,8 @@ class ShapeTable:
         return list(self._data.classes)
 
     def tensors(self, architecture: str, values: Mapping[str, Any], without: Container[str] = ()) -> list[NamedShape]:
-        """Every tensor of a class with the config `values`, but for those of the parts at the paths `without`.
-
-        Raises:
-            DamagedError: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
+        """Every tensor of a class with the config `values`, but for those of the parts at the paths `without`. Raises
+        DamagedError if the class is not known, a key is missing or of the wrong kind, or there are too many layers.
         """
         shapes, kind = self._shapes(architecture), values.get("model_type")
         if not isinstance(kind, str) or kind not in shapes.also:

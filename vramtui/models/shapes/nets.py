@@ -306,11 +306,7 @@ def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
 
 
 def _first(keys: Keys, *names: str) -> int:
-    """The first of these keys that is there, a number or a list's first item.
-
-    Raises:
-        DamagedError: none is.
-    """
+    """The first of these keys that is there, a number or a list's first item; raises DamagedError if none is."""
     for name in synonyms(*names):
         listed = keys.items(name)
         value = listed[0] if listed else keys.values.get(name)
@@ -325,11 +321,7 @@ def _side(keys: Keys, name: str, at: int = 0) -> int:
 
 
 def patches(keys: Keys) -> int:
-    """Patches of an image.
-
-    Raises:
-        DamagedError: its size or theirs is missing.
-    """
+    """Patches of an image; raises DamagedError if its size or theirs is missing."""
     for name in ("image_size", "patch_size"):
         value = keys.values.get(name)
         sides = value if isinstance(value, list) else [value, value]

@@ -168,11 +168,9 @@ DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
     """The A (rank x in) and B (out x rank) matrices of every targeted linear layer; DoRA's magnitudes (out).
 
-    A target that is only in the experts has none, as peft passes over what it does not find as long as it finds
-    another (peft 0.21, tuners/tuners_utils.py, `inject_adapter`).
-
-    Raises:
-        UserError: a target is not a linear layer of the model's blocks, or all are in the experts.
+    A target that is only in the experts has none, as peft passes over what it does not find as long as it finds another
+    (peft 0.21, tuners/tuners_utils.py, `inject_adapter`). Raises UserError if a target is not a linear layer of the
+    model's blocks, or all are in the experts.
     """
     layers = linear_layers(spec)
     tensors: list[Parameter] = []

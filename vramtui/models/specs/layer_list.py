@@ -157,11 +157,7 @@ class LayerShapes:
         return modules
 
     def of_mark(self, name: str) -> Shape:
-        """The shape of what was marked.
-
-        Raises:
-            UserError: nothing was.
-        """
+        """The shape of what was marked; raises UserError if nothing was."""
         if name not in self.marked:
             raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
         return self.marked[name]
@@ -172,11 +168,7 @@ def _linear(rows: int, columns: int, *, bias: bool) -> LinearModule:
 
 
 def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
-    """A stack that reads a sequence.
-
-    Raises:
-        UserError: what comes in is none, or the projection is no LSTM's.
-    """
+    """A stack that reads a sequence; raises UserError if what comes in is none, or the projection is no LSTM's."""
     if len(shape) != 2:
         raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
     if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):

@@ -42,10 +42,8 @@ class HubModel(msgspec.Struct, frozen=True):
 
 
 def fetch_model(name: str, environ: Mapping[str, str] | None = None) -> HubModel:
-    """The model of `owner/name` or `owner/name@revision`.
-
-    Raises:
-        UserError: it is not a name of the Hub, the network is switched off or fails, or the model is not read.
+    """The model of `owner/name` or `owner/name@revision`. Raises UserError if it is not a name of the Hub, the network
+    is switched off or fails, or the model is not read.
     """
     known = os.environ if environ is None else environ
     name_parts = parsed(name)

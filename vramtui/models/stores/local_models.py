@@ -60,10 +60,8 @@ def parsed(name: str) -> tuple[str, str, str] | None:
 
 
 def find_cached(name: str, environ: Mapping[str, str]) -> Path | None:
-    """The newest snapshot of a cached repository that holds a model, or the GGUF file in it.
-
-    Raises:
-        UserError: it is cached without a config or weights, without that revision, or with several GGUF files.
+    """The newest snapshot of a cached repository that holds a model, or the GGUF file in it. Raises UserError if it is
+    cached without a config or weights, without that revision, or with several GGUF files.
     """
     name_parts = parsed(name)
     if name_parts is None:
@@ -141,10 +139,8 @@ POINTER, LONGEST_PATH = ".lmstudio-home-pointer", 4096
 
 
 def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
-    """The model of `publisher/name`, its GGUF by `:Q4_K_M` where there are several.
-
-    Raises:
-        UserError: there are several GGUF files, or none of that quantization.
+    """The model of `publisher/name`, its GGUF by `:Q4_K_M` where there are several. Raises UserError if there are
+    several GGUF files, or none of that quantization.
     """
     name_parts = parsed(name)
     if name_parts is None or name_parts[1] or "/" not in name_parts[0]:
@@ -199,10 +195,8 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 def find_in_ollama(name: str, environ: Mapping[str, str]) -> Path | None:
-    """The GGUF of `model:tag`, `owner/model:tag` or `host/owner/model:tag`; `latest` where no tag is said.
-
-    Raises:
-        UserError: its manifest is damaged, or the file that it names is missing.
+    """The GGUF of `model:tag`, `owner/model:tag` or `host/owner/model:tag`; `latest` where no tag is said. Raises
+    UserError if its manifest is damaged, or the file that it names is missing.
     """
     match = _NAME.fullmatch(name)
     if match is None or ".." in name:

@@ -30,11 +30,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def save_snapshot(snapshot: Snapshot, folder: Path, formats: Sequence[str] = FORMATS, picture: str = "") -> list[Path]:
     """Write `snapshot` to new files in `folder`, which is made if needed. Return the files in `formats`' order.
 
-    The files are called `vramtui-HOST-YYYYmmdd-HHMMSS.json` and so on, after the sample's own time; where a file of
-    any format has that name already, all of them get `-2`, then `-3`. `picture` is the screen as SVG, for the page.
-
-    Raises:
-        UserError: a format is not known, or the folder cannot be written.
+    The files are called `vramtui-HOST-YYYYmmdd-HHMMSS.json` and so on, after the sample's own time; where a file of any
+    format has that name already, all of them get `-2`, then `-3`. `picture` is the screen as SVG, for the page. Raises
+    UserError if a format is not known, or the folder cannot be written.
     """
     texts = {kind: file_text(kind, snapshot, picture) for kind in dict.fromkeys(formats)}
     return write_files(folder, file_stem(snapshot.sample.host.name, snapshot.sample.taken_at), texts, "snapshot")
@@ -42,10 +40,7 @@ def save_snapshot(snapshot: Snapshot, folder: Path, formats: Sequence[str] = FOR
 
 def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) -> list[Path]:
     """Write `texts`, by format, under one name that is free in every format; whole and all of them, or none. `what` is
-    their name in an error.
-
-    Raises:
-        UserError: the folder cannot be written.
+    their name in an error. Raises UserError if the folder cannot be written.
     """
     unfinished = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
     try:
@@ -83,11 +78,7 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a new file.
-
-    Raises:
-        UserError: it exists, or cannot be written.
-    """
+    """Write a new file; raises UserError if it exists, or cannot be written."""
     try:
         write_new(path, text.encode())
     except OSError as error:
@@ -108,11 +99,7 @@ def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
 
 
 def text_in(kind: str, makers: Mapping[str, Callable[[], str]]) -> str:
-    """Return what the maker of a format gives.
-
-    Raises:
-        UserError: the format is none of them.
-    """
+    """Return what the maker of a format gives; raises UserError if the format is none of them."""
     if kind not in makers:
         raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
     return makers[kind]()
@@ -127,10 +114,8 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
 
 
 def save_run(stored: StoredRun, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a run to new files in `folder`. Return the files in `formats`' order.
-
-    Raises:
-        UserError: a format is not known, or the folder cannot be written.
+    """Write a run to new files in `folder`. Return the files in `formats`' order. Raises UserError if a format is not
+    known, or the folder cannot be written.
     """
     texts = {kind: _text(kind, stored) for kind in dict.fromkeys(formats)}
     stem = file_stem(stored.run.host, stored.run.started_at, f"run-{stored.id}")
@@ -138,10 +123,8 @@ def save_run(stored: StoredRun, folder: Path, formats: Sequence[str] = FORMATS) 
 
 
 def export_run(stored: StoredRun, path: Path) -> None:
-    """Write a run to a new file in the format of the file's suffix.
-
-    Raises:
-        UserError: the format is unknown, or the file exists or cannot be written.
+    """Write a run to a new file in the format of the file's suffix. Raises UserError if the format is unknown, or the
+    file exists or cannot be written.
     """
     write_file(path, _text(path.suffix[1:], stored))
 

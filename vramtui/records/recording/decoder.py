@@ -168,10 +168,8 @@ class LiveRecording:
         return {} if self._decoder.header is None else self._decoder.header.versions
 
     def take(self, line: bytes) -> Sample | None:
-        """The sample in the next line; None if it is another kind of line, or damaged.
-
-        Raises:
-            UserError: it is not a recording, or of a newer version.
+        """The sample in the next line; None if it is another kind of line, or damaged. Raises UserError if it is not a
+        recording, or of a newer version.
         """
         try:
             sample = self._decoder.take(line)
@@ -236,11 +234,8 @@ class LineTooLongError(Exception):
 
 
 def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
-    """Every line of `file`, which may be gzip of one or more members; only the last may be cut off.
-
-    Raises:
-        LineTooLongError: a line does not end.
-        zlib.error: compressed data is damaged, not only cut off.
+    """Every line of `file`, which may be gzip of one or more members; only the last may be cut off. Raises
+    LineTooLongError if a line does not end, and zlib.error if compressed data is damaged, not only cut off.
     """
     rest = bytearray()
     number = 0
@@ -312,10 +307,7 @@ class Recording:
 
     def read(self) -> Iterator[float]:
         """Read; yields how much of the file is read, from 0 to 1. A damaged line, and the changes that follow it, are
-        left out with a warning.
-
-        Raises:
-            UserError: as `read_recording`.
+        left out with a warning. Raises UserError as `read_recording` does.
         """
         name, last = self._name, 0
         warnings = self._decoder.warnings
@@ -387,10 +379,8 @@ class Recording:
 
 def read_recording(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
     """The recording in `path`, plain or gzip. A last line that was cut off is left out, and a warning says so.
-    `progress` is called with how much of the file is read, from 0 to 1.
-
-    Raises:
-        UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a sample.
+    `progress` is called with how much of the file is read, from 0 to 1. Raises UserError if it cannot be read, holds no
+    sample, or a line (which the sentence names) is not a sample.
     """
     recording = Recording(path)
     for fraction in recording.read():
@@ -401,10 +391,8 @@ def read_recording(path: Path, progress: Callable[[float], None] | None = None) 
 
 
 def open_recording(path: Path, at_once: float = AT_ONCE) -> Recording:
-    """The recording in `path`: all of it, or as much as can be read in `at_once` seconds and the rest later.
-
-    Raises:
-        UserError: as `read_recording`, for what is read at once.
+    """The recording in `path`: all of it, or as much as can be read in `at_once` seconds and the rest later. Raises
+    UserError as `read_recording` does, for what is read at once.
     """
     recording = Recording(path)
     rest, until = recording.read(), time.monotonic() + at_once

@@ -48,11 +48,7 @@ class DeadlineWorker(Generic[T]):
         self._slow: dict[int, float] = {}
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, T | Stuck]:
-        """Do all jobs in their order. Called from one thread only.
-
-        Raises:
-            Exception: a job raised it, which none should.
-        """
+        """Do all jobs in their order. Called from one thread only; raises what a job raised, which none should."""
         with self._changed:
             self._results = dict(self._stuck)
             waiting = deque((key, job) for key, job in jobs.items() if key not in self._stuck)

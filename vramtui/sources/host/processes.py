@@ -280,11 +280,7 @@ def user_name(uid: int) -> str:
 
 
 def real_user(pid: int) -> int:
-    """Return the uid of the process's real user.
-
-    Raises:
-        OSError: it does not exist, or may not be looked at.
-    """
+    """Return the uid of the process's real user; raises OSError if it does not exist, or may not be looked at."""
     return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
 
 
@@ -302,10 +298,7 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
 
 def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
     """Read the first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long. The
-    kernel gives a file that `is_line` whole at the first read.
-
-    Raises:
-        OSError: it does not exist, or may not be read.
+    kernel gives a file that `is_line` whole at the first read. Raises OSError if it does not exist, or may not be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

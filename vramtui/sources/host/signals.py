@@ -58,11 +58,8 @@ class Signals:
             return isinstance(error, PermissionError)
 
     def _look(self, pid: int, started_at: float | None) -> Outcome | None:
-        """Return why `pid` is not that process; None if it is.
-
-        Raises:
-            PermissionError: it exists, and is hidden from this user (`hidepid`).
-            ProcessLookupError: there is no such process.
+        """Return why `pid` is not that process; None if it is. Raises PermissionError if it exists, and is hidden from
+        this user (`hidepid`), and ProcessLookupError if it does not exist.
         """
         status = read_stat(pid)
         if status is None:
@@ -76,11 +73,7 @@ class Signals:
 
 @contextmanager
 def _holding(pid: int) -> Iterator[int | None]:
-    """Give a pidfd of that process, closed at the end; None if the system has none.
-
-    Raises:
-        ProcessLookupError: there is no such process.
-    """
+    """Give a pidfd of that process, None if the system has none; raises ProcessLookupError if it does not exist."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

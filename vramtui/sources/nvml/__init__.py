@@ -9,10 +9,8 @@ PATIENCE = 2.0  # seconds for the driver to begin to talk
 
 
 def open_here(_: Problem | None = None) -> Source:
-    """Return NVML's source, open or about to be: a driver that hangs is not waited for.
-
-    Raises:
-        SourceFailed: the library or its module cannot be used.
+    """Return NVML's source, open or about to be: a driver that hangs is not waited for. Raises SourceFailed if the
+    library or its module cannot be used.
     """
     try:
         from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may not be the right one

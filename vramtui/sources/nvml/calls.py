@@ -116,10 +116,8 @@ def sentence(code: int) -> str:
 
 
 def initialise(*, again: bool = False) -> None:
-    """Load the library and begin to talk to the driver; `again` if that worked before in this process.
-
-    Raises:
-        SourceFailed: it failed; names the call, the reason and what to do.
+    """Load the library and begin to talk to the driver; `again` if that worked before in this process. Raises
+    SourceFailed if it failed; names the call, the reason and what to do.
     """
     if not hasattr(pynvml, "nvmlMemory_v2"):
         raise SourceFailed(

@@ -244,10 +244,8 @@ def _peaks(caller: Caller, device: Device, pids: Collection[int]) -> dict[int, i
 
 
 def accounting_modes() -> dict[int, bool | None]:
-    """Return by GPU index whether accounting is on; None if the driver does not say.
-
-    Raises:
-        SourceFailed: NVML cannot be initialised.
+    """Return by GPU index whether accounting is on; None if the driver does not say. Raises SourceFailed if NVML cannot
+    be initialised.
     """
     initialise()
     modes: dict[int, bool | None] = {}

@@ -92,11 +92,7 @@ class NvmlSource:
         self._processes.shorten_first_read()
 
     def open(self) -> None:
-        """Begin to talk to the driver; `read` does so by itself.
-
-        Raises:
-            SourceFailed: NVML cannot be initialised.
-        """
+        """Begin to talk to the driver; `read` does so by itself; raises SourceFailed if NVML cannot be initialised."""
         with self._opening:
             if self._ready:
                 return
@@ -116,10 +112,8 @@ class NvmlSource:
             self._ready = True
 
     def read(self) -> Sample:
-        """Return a sample of all cards.
-
-        Raises:
-            SourceFailed: NVML cannot be initialised, or does not report how many GPUs there are.
+        """Return a sample of all cards. Raises SourceFailed if NVML cannot be initialised, or does not report how many
+        GPUs there are.
         """
         self._system.problems = []
         self.open()

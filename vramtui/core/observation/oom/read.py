@@ -131,10 +131,8 @@ _ANY = re.compile(
 
 
 def read_oom(text: str) -> OomReport:
-    """Explain the last out-of-memory message in a log or a paste; one with figures before one without.
-
-    Raises:
-        UserError: there is none, or nothing failed.
+    """Explain the last out-of-memory message in a log or a paste; one with figures before one without. Raises UserError
+    if there is none, or nothing failed.
     """
     latest = _latest(text)
     if (latest is None or latest[0] > 0) and "\\n" in text:
