@@ -40,6 +40,10 @@ class Channel:
             return False
         try:
             now = time.monotonic()
+            for path, (connection, descriptor) in list(self._open.items()):
+                if _descriptor_of(connection) != descriptor:  # closed by the job, and the number may be its own now
+                    self._drop(path)
+                    self._next_look = now
             if now >= self._next_look:
                 self._next_look = now + LOOK_EVERY
                 self._look()
@@ -61,12 +65,8 @@ class Channel:
             self._drop(path)
 
     def _give(self, path: str, message: bytes) -> bool:
-        connection, descriptor = self._open[path]
-        if _descriptor_of(connection) != descriptor:  # the job has closed it, and the number may be the job's own now
-            self._drop(path)
-            return False
         try:
-            connection.send(message)
+            self._open[path][0].send(message)
         except (BlockingIOError, InterruptedError):
             self.lost += 1
             return False

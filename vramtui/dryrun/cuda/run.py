@@ -432,7 +432,7 @@ def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
 
 def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:
     """The parts with what blocks are larger than their tensors, so that they sum to the allocator's bytes."""
-    if not parts:
+    if not parts or not total:  # the probe was not heard
         return {}
     rest = total - sum(parts.values())
     return {**dict.fromkeys(CATEGORIES, 0), **parts, "temporaries": max(0, parts.get("temporaries", 0) + rest)}
