@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 # The tests start some hundred processes; each would compile the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run help test collected tests test-fast test-torch test-refusing corpus check lint types format audit screenshots docs clean
+.PHONY: run help test collected tests test-fast test-torch test-dry-runs test-refusing test-ordinary corpus check lint types format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard of this machine's GPUs, or the demo if it has none
 	@$(BIN)/vramtui $$($(BIN)/vramtui ps >/dev/null 2>&1 || echo --demo)
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 # mypy takes 90 seconds of one core while the tests wait for processes and clocks.
 test: $(VENV)/.installed-dev ## All checks and all tests (some 10 minutes on two cores)
@@ -36,13 +36,23 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
 
-# As in a container without namespaces; `make test` has samples of that, and of jobs of another user's below root's folders.
 DRY_RUN_TESTS ?= tests/dryrun tests/driver tests/cli/test_dry_run_command.py tests/cli/test_dry_run_cuda.py
 REFUSING := \#include <errno.h>\nint unshare(int flags) { (void)flags; errno = EPERM; return -1; }\n
+ORDINARY := --reuid=12345 --regid=12345 --clear-groups
 
+test-dry-runs: $(VENV)/.installed-dev ## The tests of dry runs
+	LD_PRELOAD=$(PRELOAD) $(BIN)/pytest -q -n 2 --dist loadfile $(DRY_RUN_TESTS)
+
+# As in a container without namespaces.
 test-refusing: $(VENV)/.installed-dev ## The tests of dry runs where the kernel gives no namespace
 	printf '$(REFUSING)' | $(CC) -shared -fPIC -x c - -o $(VENV)/refusing.so
-	LD_PRELOAD=$(CURDIR)/$(VENV)/refusing.so $(BIN)/pytest -q -n 2 --dist loadfile $(DRY_RUN_TESTS)
+	@$(MAKE) --no-print-directory test-dry-runs PRELOAD=$(CURDIR)/$(VENV)/refusing.so
+
+# In a clone as in /scratch/PROJECT/me: the folder above is root's, so an overlay cannot copy it. PYTHON is one of the system's.
+test-ordinary: ## The tests of dry runs as uid 12345 below a folder of root's (needs root)
+	place=$$(mktemp -d /tmp/XXX) && trap "rm -rf $$place" EXIT && chmod 755 $$place && \
+		git clone -q . $$place/me/clone && mkdir $$place/me/tmp && chown -R 12345:12345 $$place/me && cd $$place/me/clone && \
+		setpriv $(ORDINARY) env HOME=$$place/me TMPDIR=$$place/me/tmp $(MAKE) test-dry-runs PYTHON=$(PYTHON)
 
 # CORPUS has clones of the scripts' repositories; SCRIPTS_PYTHON is a Python with their packages, NUMPY1 a folder with the older
 # NumPy that some of them need.
