@@ -40,6 +40,8 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (("estimate", "nothing.json"), "nothing.json is not a config.json: it is empty"),
     (("estimate", "list.json"), "list.json is not a config.json: it is not a JSON object"),
     (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
+    (("oom", "/dev/zero"), "/dev/zero is not a plain file"),
+    (("ps", "--prometheus", "http://[::1"), "--prometheus takes an address like http://localhost:9090, not 'http://[::1'"),
     (("estimate", "log.txt"), "log.txt is not a preset (.toml)"),
     (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is not an NVIDIA GPU"),
     (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),

@@ -1,7 +1,9 @@
 """What was recorded comes back, whatever happened to the file; and a file that is none is said to be none."""
 
 import gzip
+import os
 import re
+import threading
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -153,12 +155,18 @@ def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: p
         read_recording(tmp_path / "bomb")
 
 
-def test_a_file_that_cannot_be_read_and_one_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="missing cannot be read: no such file or directory"):
-        read_recording(tmp_path / "missing")
-    with pytest.raises(UserError, match="cannot be read: is a directory"):
-        read_recording(tmp_path)
+def test_a_file_that_cannot_be_read_and_one_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.models.readers.bounded.FIRST_BYTE", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    whole = "is not a plain file"
+    reasons = {"missing": "does not exist", "": whole, "/dev/zero": whole, "pipe": "no program wrote to it in 0.1 s"}
+    for name, reason in reasons.items():
+        with pytest.raises(UserError, match=reason):
+            read_recording(tmp_path / name)
+    monkeypatch.undo()
     data = _record(tmp_path / "r")
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[data]).start()
+    assert read_recording(tmp_path / "pipe").times == read_recording(tmp_path / "r").times
     with pytest.raises(UserError, match="exists already; a recording never overwrites"):
         RecordingWriter(tmp_path / "r", HEADER)
     with pytest.raises(UserError, match="cannot be written: no such file or directory"):

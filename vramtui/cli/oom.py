@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import say
 from vramtui.cli.options import command_of
-from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
@@ -122,14 +122,12 @@ def _text(log: str | None) -> str:
         if sys.stdin.isatty():
             say("paste the message, then press Ctrl-D")
         return _start_and_end(sys.stdin.buffer)
-    try:
-        with Path(log).open("rb") as file:
-            return _start_and_end(file)
-    except (OSError, ValueError) as error:
-        if len(log.split()) > 1 and not isinstance(error, PermissionError):
-            return log
-        reason = os_reason(error) if isinstance(error, OSError) else "no file can have that name"
-        raise UserError(f"{printable(log)} cannot be read: {reason}") from None
+    from vramtui.models.readers.bounded import open_plain
+
+    if len(log.split()) > 1 and not os.path.exists(log):  # noqa: PTH110 - False for a text that no path can be
+        return log
+    with open_plain(Path(log), pipes=True)[0] as file:
+        return _start_and_end(file)
 
 
 def _start_and_end(file: "BinaryIO") -> str:

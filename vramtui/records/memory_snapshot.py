@@ -116,9 +116,9 @@ class HeldMemory(Struct, frozen=True, kw_only=True):
 def is_snapshot(path: Path) -> bool:
     """Return whether the file begins as a pickle, or as a gzip file, whose contents may be one."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path)[0] as file:
             return file.read(2) in {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x1f\x8b"}
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return False
 
 

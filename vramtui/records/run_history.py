@@ -19,7 +19,7 @@ from vramtui.core.runs.run import Run, StoredRun, merged, same_process
 from vramtui.records.export.plain import clean
 
 FILE = "history.sqlite3"
-BUSY_FOR = 10.0  # seconds to wait for another program that writes
+BUSY_FOR = 3.0  # seconds to wait for another program that writes
 TRY_AGAIN = 0.02
 DAMAGED = ("not a database", "malformed")  # SQLite's words for SQLITE_NOTADB and SQLITE_CORRUPT
 VERSION = 2

@@ -75,7 +75,10 @@ class PrometheusClient:
     """
 
     def __init__(self, url: str, token_file: Path | None = None) -> None:
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError:  # a bracket without the other
+            parts = urllib.parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"--prometheus takes an address like http://localhost:9090, not {printable(url)!r}")
         if parts.username or parts.password or parts.query:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import stat
 import struct
 from pathlib import Path
@@ -15,6 +16,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 
 _CHUNK = 1 << 20
+FIRST_BYTE = 10.0  # seconds in which another program has to write to a pipe
 _LENGTH = struct.Struct("<Q")
 
 
@@ -37,9 +39,9 @@ def path_text(path: Path) -> str:
     return printable(str(path))
 
 
-def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
+def open_plain(path: Path, name: str = "", *, pipes: bool = False) -> tuple[BinaryIO, int]:
     """An open file and its size in bytes; `name` is what a sentence calls it, the path where that is empty. Raises
-    UserError if there is none, it is not a plain file, or it cannot be read.
+    UserError if there is none, it is not a plain file or, with `pipes`, a pipe with data, or it cannot be read.
     """
     name = name or path_text(path)
     try:
@@ -51,7 +53,14 @@ def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(f"{name} cannot be read: {reason}") from None
-    if not stat.S_ISREG(status.st_mode):
+    if pipes and stat.S_ISFIFO(status.st_mode):
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(FIRST_BYTE * 1000):
+            os.close(handle)
+            raise UserError(f"{name} is a pipe, and no program wrote to it in {FIRST_BYTE:g} s")
+        os.set_blocking(handle, True)
+    elif not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise UserError(f"{name} is not a plain file")
     return os.fdopen(handle, "rb"), status.st_size

@@ -22,6 +22,7 @@ from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Problem, ProcessKey, Sample
 from vramtui.core.schema.workload import Workload
+from vramtui.models.readers.bounded import open_plain
 from vramtui.records.recording.jobs import JobLine, ReadJobs
 from vramtui.records.recording.samples import (
     ChangesLine,
@@ -312,8 +313,8 @@ class Recording:
         name, last = self._name, 0
         warnings = self._decoder.warnings
         try:
-            with self._path.open("rb") as file:
-                size = max(1, self._path.stat().st_size)
+            file, size = open_plain(self._path, pipes=True)
+            with file:
                 for line in read_lines(file):
                     try:
                         sample = self._decoder.take(line.text)
@@ -331,7 +332,7 @@ class Recording:
                             warnings.append(f"the recording was cut off in line {line.number}, which is left out")
                     last = line.number
                     if not last % TOLD_EVERY:
-                        yield min(1.0, file.tell() / size)
+                        yield min(1.0, file.tell() / size) if size else 0.0
         except OSError as error:
             raise UserError(f"{name} cannot be read: {os_reason(error)}") from None
         except LineTooLongError as error:
