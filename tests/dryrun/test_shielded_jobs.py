@@ -52,29 +52,34 @@ def open_folder() -> str:
     return str(own) if all(path.stat().st_mode & 0o001 for path in (own, *own.parents)) else "/tmp"
 
 
-def bring_driver(place: Path) -> None:
+def made_place(folder: str) -> Path:
+    """A folder with those of a job and its user, with the driver."""
+    place = Path(folder)
+    place.chmod(0o755)  # for any user
+    for name in ("job", "home", "runtime"):
+        (place / name).mkdir(mode=0o700)
     shutil.copytree(libraries(), place / "runtime" / "vramtui_data_dir" / libraries().name)
+    return place
+
+
+def refusing_library(folder: str) -> str:
+    """A library whose `unshare` refuses, as a container's does, where any user may load it."""
+    Path(folder).chmod(0o755)
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/refusing.so"]
+    subprocess.run(command, input=REFUSING.encode(), check=True)
+    return f"{folder}/refusing.so"
 
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[str]:
-    """A library whose `unshare` refuses, as a container's does, where any user may load it."""
     with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder:
-        Path(folder).chmod(0o755)
-        source, library = Path(folder, "unshare.c"), Path(folder, "refusing.so")
-        source.write_text(REFUSING, encoding="utf-8")
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], check=True)
-        yield str(library)
+        yield refusing_library(folder)
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder:
-        place = Path(folder)
-        place.chmod(0o755)
-        for name in ("job", "home", "runtime"):
-            (place / name).mkdir(mode=0o700)
-        bring_driver(place)
+        place = made_place(folder)
         (place / "job" / "folder").mkdir()
         (place / "job" / "folder" / "kept").write_text("kept", encoding="utf-8")
         (place / "job" / "old").write_text("old", encoding="utf-8")
@@ -82,14 +87,10 @@ def place() -> Iterator[Path]:
 
 
 def environment(place: Path, refusing: str = "") -> dict[str, str]:
-    folders = {name: str(place / "runtime" / name.lower()) for name in ("VRAMTUI_DATA_DIR", "VRAMTUI_CONFIG_DIR")}
-    own = {
-        "HOME": str(place / "home"),
-        "XDG_RUNTIME_DIR": str(place / "runtime"),
-        "LD_PRELOAD": refusing,
-        "COLUMNS": "200",
-    }
-    return {**os.environ, **own, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
+    names = ("VRAMTUI_DATA_DIR", "VRAMTUI_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+    own = {"HOME": str(place / "home"), "XDG_RUNTIME_DIR": str(place / "runtime"), "LD_PRELOAD": refusing}
+    own |= {name: str(place / "runtime" / name.lower()) for name in names}
+    return {**os.environ, **own, "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def run(

@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from tests.dryrun.test_shielded_jobs import AS_USER, REFUSING, START, SYSTEM, USER, bring_driver, open_folder
+from tests.dryrun import test_shielded_jobs as jobs
+from tests.dryrun.test_shielded_jobs import AS_USER, START, SYSTEM
 
 USERS = ("root", "ordinary")
 NAMESPACES = ("namespace", "none")
@@ -83,12 +83,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Machine:
     def __init__(self, folder: str) -> None:
-        Path(folder).chmod(0o755)  # for any user
-        self._refusing = Path(folder, "refusing.so")
+        self._refusing = jobs.refusing_library(folder)
         self._bare: dict[tuple[str, str, str], Outcome] = {}
-        source = self._refusing.with_suffix(".c")
-        source.write_text(REFUSING, encoding="utf-8")
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", self._refusing, source], check=True)
 
     def differences(self, cell: Cell) -> list[str] | None:
         """Sentences on what differs from the bare job; None if the cell cannot be run here."""
@@ -112,24 +108,16 @@ class Machine:
         return [*_compared(cell, bare, got), *(f"process {one} is left" for one in left)]
 
     def _run(self, cell: Cell, words: Sequence[str]) -> tuple[Outcome, list[str]]:
-        with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder(), ignore_cleanup_errors=True) as folder:
-            place = Path(folder)
-            place.chmod(0o755)
-            for name in ("job", "home", "runtime"):
-                (place / name).mkdir(mode=0o700)
-            bring_driver(place)
+        with tempfile.TemporaryDirectory(prefix="vt", dir=jobs.open_folder(), ignore_cleanup_errors=True) as folder:
+            place = jobs.made_place(folder)
             for path in place.rglob("*") if cell.user == "ordinary" else ():
-                os.chown(path, USER, USER)
+                os.chown(path, jobs.USER, jobs.USER)
             is_bare = "job.py" in words[-1] and START not in words
             begin = f"BUILD, MANY = {cell.build!r}, {not is_bare and cell.command != 'run'}\n{BEGIN}"
             (place / "job" / "job.py").write_text(begin + JOBS[cell.job], encoding="utf-8")
             mark = f"vt-{place.name}"
-            variables = {**os.environ, "HOME": str(place / "home"), "XDG_RUNTIME_DIR": str(place / "runtime")}
-            variables |= {"VRAMTUI_MATRIX": mark, "PYTHONDONTWRITEBYTECODE": "1"}
-            folders = ("VRAMTUI_DATA_DIR", "VRAMTUI_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
-            variables |= {name: str(place / "runtime" / name.lower()) for name in folders}
-            if cell.namespace == "none":
-                variables["LD_PRELOAD"] = str(self._refusing)
+            variables = jobs.environment(place, self._refusing if cell.namespace == "none" else "")
+            variables["VRAMTUI_MATRIX"] = mark
             if cell.job == "no-home":
                 del variables["HOME"]
             with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
@@ -137,12 +125,9 @@ class Machine:
                     words, cwd=place / "job", env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=error,
                     check=False, timeout=300,
                 ).returncode  # fmt: skip
+                jobs.wait_for(lambda: not _left(mark), 2 if START in words else 0)
                 left = _left(mark)
-                until = time.monotonic() + 2
-                while left and START in words and time.monotonic() < until:
-                    time.sleep(0.05)
-                    left = _left(mark)
-                for pid in _left(mark):
+                for pid in left:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), 9)
                 out.seek(0)

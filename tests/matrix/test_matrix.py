@@ -1,6 +1,6 @@
 import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,10 +13,7 @@ def test_jobs_behave_as_the_bare_ones() -> None:
     """`python -m tests.matrix` runs them all."""
     assert len(CELLS) >= 400
     cells = sampled([cell for cell in CELLS if cell.build == "no-torch"], 20)
-    with (
-        tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder,
-        ThreadPoolExecutor(os.cpu_count()) as threads,
-    ):
+    with TemporaryDirectory(prefix="vt", dir=open_folder()) as folder, ThreadPoolExecutor() as threads:
         found = zip(cells, threads.map(Machine(folder).differences, cells), strict=True)
         results = {cell.name: one for cell, one in found}
     assert not {name: differences for name, differences in results.items() if differences}

@@ -188,20 +188,17 @@ class Entry:
         return False
 
 
-class _Entries:
-    """The answer of `os.scandir`: an iterator that is closed, though there is nothing to release."""
+class _Entries(Iterator[Entry]):
+    """The answer of `os.scandir`, which has nothing to release."""
 
     def __init__(self, entries: Iterator[Entry]) -> None:
         self._entries = entries
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self._entries
 
     def __next__(self) -> Entry:
         return next(self._entries)
 
     def __enter__(self) -> Iterator[Entry]:
-        return self._entries
+        return self
 
     def close(self, *_: object) -> None:
         pass
@@ -400,7 +397,6 @@ NOT_FILES = {
     "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
     "sysfs", "tracefs",
 }  # fmt: skip
-NOT_FOLDERS = {"/dev", "/proc", "/sys"}
 NO_NAMESPACE = (
     "no namespace of its own is to be had here ({}): what Python, PyTorch, safetensors, Arrow and SQLite write goes to "
     "a temporary folder, {}"
@@ -460,7 +456,7 @@ class Mounts:
         """
         below = f"/proc/self/fd/{lower}"
         if not Path(below).is_dir():
-            self._call(below, target, "", MS_BIND, "")
+            self.bind(below, target)
             return
         self._count += 1
         above = f"/proc/self/fd/{self._upper}/{self._count}"
@@ -473,13 +469,9 @@ class Mounts:
         layers = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
         self._call("overlay", target, "overlay", 0, layers + self._attributes)
 
-    def keep(self, target: str, was: int) -> None:
-        """Bring back what a mount above it hides: a device, a file system without files."""
-        self._call(f"/proc/self/fd/{was}", target, "", MS_BIND | MS_REC, "")
-
-    def hide(self, device: str) -> None:
-        """Let the null device replace a device."""
-        self._call(os.devnull, device, "", MS_BIND, "")
+    def bind(self, source: str, target: str) -> None:
+        """Show `source` at `target`: what a mount hides, or the null device for a device."""
+        self._call(source, target, "", MS_BIND | MS_REC, "")
 
 
 def protect(
@@ -503,10 +495,10 @@ def protect(
         mounts = Mounts(scratch)
         open_to_writes = _cover_all(mounts, command)
         for folder, was in zip(unchanged, descriptors, strict=True):
-            mounts.keep(folder, was)
+            mounts.bind(f"/proc/self/fd/{was}", folder)
             os.close(was)
         for device in hidden:
-            mounts.hide(device)
+            mounts.bind(os.devnull, device)
     except OSError as error:
         _redirect_all(scratch, ("/",), unchanged, command)
         refusal = REST_REFUSED if refuse_writes(scratch, *unchanged) else REST_OPEN
@@ -567,9 +559,9 @@ def _cover_all(mounts: Mounts, command: Sequence[str]) -> tuple[str, ...]:
             descriptors[place] = os.open(place, os.O_PATH)
     for place in sorted(descriptors, key=lambda path: path.count("/")):
         if not places[place]:
-            if place.count("/") > 1 and not place.startswith(tuple(f"{one}/" for one in NOT_FOLDERS)):
+            if place.count("/") > 1 and not place.startswith(_NO_FILES):
                 with contextlib.suppress(OSError):
-                    mounts.keep(place, descriptors[place])
+                    mounts.bind(f"/proc/self/fd/{descriptors[place]}", place)
             continue
         try:
             mounts.cover(place, descriptors[place])
@@ -600,7 +592,7 @@ def _cover_below(mounts: Mounts, place: str) -> list[str]:
 def _places() -> dict[str, bool]:
     """Every mount and every folder of the root, and whether files are written there."""
     places = {
-        str(path): str(path) not in NOT_FOLDERS
+        str(path): f"{path}/" not in _NO_FILES
         for path in Path("/").iterdir()
         if path.is_dir() and not path.is_symlink()
     }
@@ -609,7 +601,7 @@ def _places() -> dict[str, bool]:
         before, _, after = os.fsdecode(line).partition(" - ")
         escaped = os.fsencode(before.split(" ")[4])
         place = os.fsdecode(re.sub(rb"\\(\d{3})", lambda digits: bytes([int(digits[1], 8)]), escaped))
-        if place != "/" and not place.startswith(tuple(f"{one}/" for one in NOT_FOLDERS)):
+        if place != "/" and not place.startswith(_NO_FILES):
             kind, options = after.split(" ")[0], before.split(" ")[5].split(",")
             places[place] = kind not in NOT_FILES and "rw" in options and places.get(place, True)
     if b"/dev/shm" in text:

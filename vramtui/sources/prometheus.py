@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from math import isfinite
 from pathlib import Path
@@ -75,10 +76,9 @@ class PrometheusClient:
     """
 
     def __init__(self, url: str, token_file: Path | None = None) -> None:
-        try:
+        parts = urllib.parse.urlsplit("")
+        with suppress(ValueError):  # a bracket without the other
             parts = urllib.parse.urlsplit(url)
-        except ValueError:  # a bracket without the other
-            parts = urllib.parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"--prometheus takes an address like http://localhost:9090, not {printable(url)!r}")
         if parts.username or parts.password or parts.query:

@@ -54,9 +54,7 @@ def open_plain(path: Path, name: str = "", *, pipes: bool = False) -> tuple[Bina
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(f"{name} cannot be read: {reason}") from None
     if pipes and stat.S_ISFIFO(status.st_mode):
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        if not poll.poll(FIRST_BYTE * 1000):
+        if not select.select((handle,), (), (), FIRST_BYTE)[0]:
             os.close(handle)
             raise UserError(f"{name} is a pipe, and no program wrote to it in {FIRST_BYTE:g} s")
         os.set_blocking(handle, True)
