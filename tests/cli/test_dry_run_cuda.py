@@ -70,7 +70,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 ])  # fmt: skip
 def test_a_job_that_does_not_come_to_cuda_is_one_sentence(python: str, code: str, sentence: str) -> None:
     ran = run("--gpu", "RTX4090", "--timeout", "5", python, "-c", code)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"vramtui: {sentence}\n")
+    error = ran.stderr.partition("; no namespace")[0].strip()  # which the machine may refuse
+    assert (ran.returncode, ran.stdout, error) == (2, "", f"vramtui: {sentence}")
 
 
 WITHOUT_PYTORCH = """

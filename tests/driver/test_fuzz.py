@@ -30,7 +30,7 @@ def build(folder: Path, sanitizer: str) -> tuple[Path, Path]:
 
 
 def run(program: Path, *words: object, names: str = "") -> subprocess.CompletedProcess[str]:
-    options = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "VRAMTUI_CARD": CARD}
+    options = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "VRAMTUI_CARD": CARD, "LD_PRELOAD": ""}
     return subprocess.run(
         [program, *map(str, words)], input=names, capture_output=True, text=True, check=False, env=os.environ | options
     )

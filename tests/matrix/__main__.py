@@ -40,8 +40,7 @@ def main() -> int:
                     file.write(f"{line}\n")
                     file.flush()
             counts[line.split()[0]] += 1
-    summary = ", ".join(f"{count} {name}" for name, count in counts.items())
-    sys.stdout.write(f"{len(cells)} of {len(CELLS)} cells: {summary}\n")
+    sys.stdout.write(f"{len(cells)} of {len(CELLS)} cells: {dict(counts)}\n")
     return bool(counts["different"])
 
 

@@ -150,14 +150,13 @@ def _left(mark: str) -> list[str]:
 def _compared(cell: Cell, bare: Outcome, got: Outcome) -> list[str]:
     code, found = got.code, []
     if cell.command != "run":
-        text = got.out.decode(errors="replace")
         if cell.command == "show":
             ended = ENDED.search(got.error.decode(errors="replace"))
             code = int(ended[1]) if ended else bare.code if got.code in {0, 1} else -1
         else:
-            if not text:
+            if not got.out:
                 return [f"there is no answer: {got.error.decode(errors='replace')[-900:]}"]
-            (answer,) = json.loads(text)["gpus"]
+            (answer,) = json.loads(got.out)["gpus"]
             ended = ENDED.search(answer["error"])
             code = answer["result"]["exit_code"] if answer.get("result") else int(ended[1]) if ended else -1
             is_out = cell.job == "out-of-memory"

@@ -137,9 +137,7 @@ class Copies:
         return folder == "/" or self._stands(folder)
 
     def _is_gone(self, real: str) -> bool:
-        if not self._gone:
-            return False
-        parts = real.split("/")
+        parts = real.split("/") if self._gone else []
         return any("/".join(parts[:count]) in self._gone for count in range(2, len(parts) + 1))
 
     def _is_there(self, path: str) -> bool:
@@ -403,7 +401,6 @@ NO_NAMESPACE = (
 )
 REST_REFUSED = "and whatever else writes is refused"
 REST_OPEN = "and what other libraries and programs write is not shielded"
-PROGRAMS_REACH = "other programs that the code starts may reach the network"
 # The `sitecustomize` of a job's Pythons: it leads their files elsewhere, steps aside, and loads what it hides.
 REDIRECTED = """import sys
 hook, package, scratch, roots, unchanged = {}, {}, {}, {}, {}
@@ -502,10 +499,10 @@ def protect(
     except OSError as error:
         _redirect_all(scratch, ("/",), unchanged, command)
         refusal = REST_REFUSED if refuse_writes(scratch, *unchanged) else REST_OPEN
-        if command:
-            return (NO_NAMESPACE.format(error.strerror, f"{refusal}; it may reach the network"),)
-        refuse_network()
-        return (NO_NAMESPACE.format(error.strerror, f"{refusal}; {PROGRAMS_REACH}"),)
+        if not command:
+            refuse_network()
+        reach = "it" if command else "other programs that the code starts"
+        return (NO_NAMESPACE.format(error.strerror, f"{refusal}; {reach} may reach the network"),)
     os.chdir(Path.cwd())  # as it is seen now
     if not open_to_writes:
         return ()

@@ -304,7 +304,7 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
     cancel, seen = threading.Event(), []
 
     def watch(progress: Progress) -> None:
-        if progress.line is not None:
+        if progress.line is not None or progress.notice:
             return  # the phase goes on
         seen.append(progress.phase)
         if progress.phase == "backward":

@@ -222,10 +222,10 @@ class Heartbeat(threading.Thread):
         super().__init__(daemon=True)
         self._tell, self._over = tell, threading.Event()
         self.close = self._over.set
+        tell()  # before the code begins
         self.start()
 
     def run(self) -> None:
-        self._tell()
         while not self._over.wait(BEAT):
             self._tell()
 

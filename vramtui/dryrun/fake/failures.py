@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
+from vramtui.dryrun import shield
 from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import SIM
 from vramtui.dryrun.fake.device.patches import Patches
@@ -239,8 +240,9 @@ def _limit_of(error: BaseException, call: tuple[Any, Any] | None, memory: Any) -
     if call is not None:
         fails = fails_without_a_trace(call[0], call[1], error)
         return _UNKNOWN if fails is None else "" if fails else _LIMIT
-    frames = traceback.extract_tb(error.__traceback__)
-    inside, is_asserted = frames[-1].filename if frames else "", isinstance(error, AssertionError)
+    # shield.py passes the code's calls on.
+    files = [one.filename for one in traceback.extract_tb(error.__traceback__) if one.filename != shield.__file__]
+    inside, is_asserted = files[-1] if files else "", isinstance(error, AssertionError)
     if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not is_asserted):
         return _LIMIT
     # Without values that were guessed, shapes and devices are as on a GPU.
