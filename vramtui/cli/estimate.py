@@ -273,9 +273,7 @@ NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 def print_estimates(
     preset_file: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
 ) -> None:
-    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain;
-    or a line for each of several.
-    """
+    """The answer first. Then the parts of one estimate, with arithmetic to explain it, or a line for each of many."""
     first = estimates[0]
     if asked:
         workload = preset_file.preset.workload

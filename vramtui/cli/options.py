@@ -226,9 +226,7 @@ class WordedCommand(TyperCommand):
 
 
 class WordedGroup(TyperGroup):
-    """The program: errors of all commands become sentences and exit codes here, and unknown commands are answered with
-    what is meant.
-    """
+    """The program: makes errors sentences and exit codes, and answers unknown commands with what is meant."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
         try:

@@ -288,9 +288,7 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
 
 
 def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values that a flag sets in a preset. Raises UserError if the job cannot use that number of
-    GPUs.
-    """
+    """Yield the keys and values that a flag sets; raises UserError if the job cannot use that number of GPUs."""
     kind = (tables.get("run") or {}).get("kind")
     if flag.name == "gpus":
         # Training: data-parallel ranks with sharded weights, each of as many GPUs as the preset's other ways need.

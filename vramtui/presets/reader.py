@@ -83,9 +83,7 @@ def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) ->
 
 
 def read_text(path: Path) -> str:
-    """Read the text of a small plain file. Raises UserError if it is missing, not a plain file, too large, not readable
-    or not UTF-8.
-    """
+    """Read a small plain file of UTF-8 text; raises UserError if it is missing, something else or too large."""
     try:
         if path.is_dir():
             raise UserError(f"{display_path(path)} is a folder without a config.json: name a .toml or a .gguf file")

@@ -28,9 +28,7 @@ class NotFinite:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault: its key (the table, if the key is `missing`), a sentence that names it, and whether the key is
-    `unknown`.
-    """
+    """One fault: its key (of the table, if the key is `missing`), a sentence, and if the key is `unknown`."""
 
     key: Key
     sentence: str

@@ -112,9 +112,7 @@ def value_text(value: object) -> str:
 
 
 def keep_line_ends(before: str, after: str) -> str:
-    """Return `after` with the line ends of `before` in lines that stayed the same. Text areas make all line ends the
-    same.
-    """
+    """Return `after` with the line ends of `before` in lines that stayed: text areas make all line ends the same."""
     if "\r" not in before and before.isascii():
         return after.replace("\r\n", "\n")
 

@@ -58,9 +58,7 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Make the file at `path`, whole or not at all. Raises FileExistsError if the name is taken, and OSError if it
-    cannot be written.
-    """
+    """Make a file, whole or not at all; raises FileExistsError if the name is taken, else OSError."""
     unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         fill_beside(unfinished, content)

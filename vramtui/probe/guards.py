@@ -114,9 +114,7 @@ TURNS = Turns()
 
 @functools.lru_cache(maxsize=256)
 def loop_lines(path: str) -> dict[int, bool]:
-    """The lines of each `while` loop of a file, and whether each decides if it goes on: a condition of its own, or of a
-    way out.
-    """
+    """The lines of each `while` loop of a file, and whether each decides if it goes on."""
     lines: dict[int, bool] = {}
     for loop in (node for node in ast.walk(_tree(path)) if isinstance(node, ast.While)):
         for line in range(loop.lineno, (loop.end_lineno or 0) + 1):

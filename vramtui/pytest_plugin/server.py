@@ -61,9 +61,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def load_once() -> None:
-    """Load the two seconds of imports that every fork needs. No backward pass runs: autograd's threads would be missing
-    in a fork.
-    """
+    """Load the two seconds of imports that every fork needs; a backward pass would leave autograd's threads behind."""
     import torch  # noqa: PLC0415 - only in the process that traces
     import torch.fx.experimental.symbolic_shapes  # noqa: PLC0415 - the first fake tensor would load it
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - comes with torch

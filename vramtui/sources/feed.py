@@ -78,9 +78,7 @@ class LineSplitter:
         self._rest = bytearray()
 
     def add(self, piece: bytes) -> list[bytes]:
-        """Return the lines that `piece` completes, without their newlines. Raises LineTooLargeError if a line does not
-        end.
-        """
+        """Return the lines that `piece` completes; raises LineTooLargeError if a line does not end."""
         if b"\n" not in piece:
             self._rest += piece
             if len(self._rest) > RECORDING.size:

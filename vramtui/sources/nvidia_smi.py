@@ -252,9 +252,7 @@ def parse_gpus(text: str, columns: tuple[QueryField, ...]) -> list[tuple[Row, di
 
 
 def parse_apps(text: str) -> list[ComputeApp]:
-    """Read the lines of --query-compute-apps=pid,gpu_uuid,used_memory,process_name. A name may hold commas or be
-    quoted.
-    """
+    """Read lines of --query-compute-apps=pid,gpu_uuid,used_memory,process_name; a name may hold commas or be quoted."""
     apps = []
     for line in text.split("\n"):
         cells = line.split(",", 3)
@@ -318,9 +316,7 @@ class NvidiaSmiSource:
         self._asked_cuda = False
 
     def read(self) -> Sample:
-        """Return a sample of all cards. Raises SourceFailed if the program is missing, hangs, or cannot reach the
-        driver.
-        """
+        """Return a sample of all cards; raises SourceFailed if the program is missing, hangs, or has no driver."""
         problems = [] if self._because is None else [self._because]
         cards = self._query_gpus(problems)
         output = self._ask(APPS, FORMAT)
@@ -482,9 +478,7 @@ class NvidiaSmiSource:
 
 
 def open_here(because: Problem | None = None) -> NvidiaSmiSource:
-    """Open this machine's cards; see `Opening`. Raises SourceFailed if the program is missing, hangs, or cannot reach
-    the driver.
-    """
+    """Open this machine's cards; raises SourceFailed if the program is missing, hangs, or cannot reach the driver."""
     source = NvidiaSmiSource(because=because)
     source.read()
     return source

@@ -207,9 +207,7 @@ class UnreadSource:
         self._source: Source | None = None
 
     def read(self) -> Sample:
-        """Return a sample of the source that could be opened. Raises SourceFailed if none can be opened yet, or it
-        fails.
-        """
+        """Return a sample of the source that could be opened; raises SourceFailed if there is none yet, or it fails."""
         if self._source is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + AGAIN
             try:

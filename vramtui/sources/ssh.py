@@ -175,9 +175,7 @@ NO_SHELL = 127
 
 
 def failure_of(host: str, errors: str, code: int | None) -> SourceFailed:
-    """Explain why the connection to `host` ended, from ssh's standard error and exit status (None if it was ended from
-    here).
-    """
+    """Explain why the connection to `host` ended, by ssh's standard error and exit status (None if ended from here)."""
     lower = errors.lower()
     for mark, sentence, hint in _KNOWN:
         if mark in lower:
@@ -217,9 +215,7 @@ class FarLines:
         self.decoder: LineDecoder | None = None
 
     def take(self, line: bytes) -> Sample | None:
-        """Return the sample that the next line holds, if any. Raises UserError if it is not a line of any of the
-        programs.
-        """
+        """Return the sample that the next line holds, if any; raises UserError if no program prints that line."""
         if self.decoder is not None:
             return self.decoder.take(line)
         if line.startswith(b'{"vramtui_recording":'):

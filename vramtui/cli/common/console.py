@@ -93,9 +93,7 @@ def table_width() -> int:
 
 
 def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
-    """Columns that sentences may take: the terminal's, also where they come there by way of `| head`; `in_a_pipe` of
-    them out of sight.
-    """
+    """Columns for sentences: the terminal's, also where they reach it by `| head`; `in_a_pipe` of them elsewhere."""
     columns = shutil.get_terminal_size((0, 0)).columns
     if not columns:
         with suppress(OSError, ValueError, AttributeError):  # standard error is not a terminal either, or closed

@@ -90,9 +90,7 @@ def for_terminal(text: str) -> str:
 
 
 def exit_by(fits: "Iterable[Fit]") -> None:
-    """End with code 1 where one of them does not fit, and with 4 where that is not known; one that is tight is said on
-    standard error.
-    """
+    """End with code 1 where one of them does not fit, with 4 where that is unknown; show a tight one on stderr."""
     verdicts = tuple(fits)
     if any(fit.verdict == "unknown" for fit in verdicts):
         raise SystemExit(NOT_KNOWN)
@@ -126,9 +124,7 @@ def on_end_signals(end: Callable[[], None]) -> None:
 
 @contextmanager
 def go_on_unread() -> Iterator[None]:
-    """Around an answer whose verdict is the exit code: one whose reader has had enough (`| head`) is cut off, and the
-    verdict stays.
-    """
+    """Around an answer whose verdict is the exit code, which a reader that ends early (`| head`) does not change."""
     try:
         yield
         if sys.stdout is not None:

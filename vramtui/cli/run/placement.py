@@ -99,9 +99,7 @@ class Need(msgspec.Struct, frozen=True):
     count: int = 1
 
     def fit(self, gpu: Gpu) -> Fit | None:
-        """The verdict on a GPU's free memory; None if that is unknown. Raises UserError if the preset cannot be
-        estimated.
-        """
+        """The verdict on a GPU's free memory, None if unknown; raises UserError if the preset cannot be estimated."""
         if gpu.state != "ok" or gpu.memory.free is None:
             return None
         if self.size is not None:
@@ -164,9 +162,7 @@ class Claims:
 
 
 def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
-    """The GPUs with room that a job may use, the one with most room first. Raises UserError if the preset cannot be
-    estimated.
-    """
+    """The GPUs with room for the job, the one with most first; raises UserError if the preset cannot be estimated."""
     gpus = usable(sample.gpus)
     if need.count > 1:  # CUDA takes only one MIG instance (NVIDIA's MIG User Guide, "Device Enumeration")
         gpus = [gpu for gpu in gpus if gpu.mig_parent is None]

@@ -137,9 +137,7 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[ShownRow, ...]:
-    """The lines for a table, in the words of the GPU's vendor. Lines that are observed together get one subtotal, with
-    their only Δ.
-    """
+    """The lines for a table, in the words of the GPU's vendor; those observed together get one subtotal and Δ."""
     every = tuple(rows)
     outer_of: dict[Line, Line] = {}
     for row in every:

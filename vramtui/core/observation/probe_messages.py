@@ -117,9 +117,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Hello(Message, frozen=True, kw_only=True, tag="hello"):
-    """Who this is. `run` is the mark of the `vramtui run` that started it, and `preset` the one that it was given: a
-    name or a path.
-    """
+    """Who this is. `run` is the mark of the `vramtui run` that started it, `preset` the name or path it was given."""
 
     run: Text | None = None
     preset: Text | None = None

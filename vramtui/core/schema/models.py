@@ -22,9 +22,7 @@ MOST_PARAMETERS = 2**50
 
 
 def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes whose product is more than any model's parameters. Raises UserError if they are more than 2^50
-    together.
-    """
+    """Refuse sizes whose product is above any model's parameters; raises UserError if it is above 2^50."""
     product = prod(sizes.values())
     if product > MOST_PARAMETERS:
         names = " x ".join(f"{name} {size:,}" for name, size in sizes.items())
@@ -32,9 +30,7 @@ def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
 
 
 def check_layers(key: str, layers: int) -> None:
-    """Refuse more layers than a model has, where several keys say how many there are. Raises UserError if there are
-    more than 4,096.
-    """
+    """Refuse layers that several keys count; raises UserError if there are more than 4,096, which no model has."""
     if layers > MOST_LAYERS:
         raise UserError(f"{key} come to {layers:,} layers; at most {MOST_LAYERS:,} are computed")
 

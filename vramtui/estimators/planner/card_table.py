@@ -34,9 +34,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: Axis, down: Axis) -> Grid:
-    """The process's bytes for every pair of values of two keys. Raises UserError if a key is not a whole number of the
-    workload.
-    """
+    """The process's bytes for pairs of two keys' values; raises UserError if a key is not a whole number."""
     for key in (across[0], down[0]):
         value_at(workload, key, "--over")
     xs, ys = tuple(sorted(set(across[1]))), tuple(sorted(set(down[1])))
@@ -167,9 +165,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def largest_label(self) -> str:
-        """`largest` in a table: `>131,072` where the model's own length ends before the memory does, `≈9` of a quick
-        figure.
-        """
+        """`largest` in a table: `>131,072` where the model's length ends before the memory, `≈9` of a quick figure."""
         if self.largest is None:
             return UNKNOWN
         beyond = self.own is not None and self.key in LENGTHS and self.largest > self.own

@@ -26,9 +26,7 @@ RECURRENT_NOTE = (
 
 
 class RecurrentSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a stack of recurrent layers; `output` is the width that a direction hands on: the state's, or the
-    projection's.
-    """
+    """One call of a stack of recurrent layers; `output` is the width of the state or projection handed on."""
 
     cell: Cell
     batch: int

@@ -75,9 +75,7 @@ def vit(keys: Keys, architecture: str) -> Table | None:
 
 
 def clip(keys: Keys, architecture: str) -> Table | None:
-    """CLIP's towers. Its text tower is causal; its vision tower has a norm before the first block, and patches without
-    bias.
-    """
+    """CLIP's towers: the text's is causal, the vision's has a norm before the first block, and patches without bias."""
     if keys.maybe("patch_size"):
         more: Table = {"norm_before": True, "patch_bias": False, **_wholes(keys, *IMAGE)}
     else:

@@ -64,9 +64,7 @@ class Fields:
         self._inside = inside
 
     def whole(self, key: str, default: object = _MISSING) -> Any:  # noqa: ANN401 - an int, or the default as given
-        """A whole number. Raises DamagedError if there is none and no default, or it is something else; so for the
-        others.
-        """
+        """A whole number; raises DamagedError if it is missing without a default or wrong. So do the others."""
         return self._of(int, key, default, "a whole number")
 
     def number(self, key: str, default: float | None) -> Any:  # noqa: ANN401 - as whole

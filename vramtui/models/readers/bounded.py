@@ -105,9 +105,7 @@ class Cursor:
         self.at = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes. Raises DamagedError if the file ends before, or the header is larger than any header
-        is.
-        """
+        """The next `count` bytes; raises DamagedError if the file ends before, or the header is larger than any is."""
         self._reach(count)
         taken = self._file.read(count)
         if len(taken) < count:

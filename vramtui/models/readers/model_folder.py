@@ -264,9 +264,7 @@ LFS = b"version https://git-lfs"
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """The header of a GGUF file of a known architecture. Raises UserError if it cannot be read, is damaged, or holds
-    something else.
-    """
+    """The header of a GGUF file of a known architecture; raises UserError if it cannot be read as one."""
     file = read_gguf(path)
     try:
         return GgufHeader(file)

@@ -127,9 +127,7 @@ def add_shape(tensors: TensorList, named: NamedShape, architecture: str = "") ->
 
 
 def shape_name(tensor: NamedShape, architecture: str = "", *, stem: bool) -> str:
-    """The name of a tensor in lists: that of its module, or one that says what it is; `stem` whether it may be the
-    first convolution.
-    """
+    """The name of a tensor in lists: its module's, or what it is; `stem` if it may be the first convolution."""
     if len(tensor.shape) > 3 or (len(tensor.shape) == 3 and "conv" in tensor.name):
         return STEM if stem else f"conv_{tensor.name.removeprefix('conv_')}"
     if tensor.name in CLASSIFIERS and architecture.endswith("SequenceClassification") and not tensor.repeats:

@@ -62,9 +62,7 @@ class WrongTimeError(UserError):
 
 
 class RecordingDecoder:
-    """Takes line after line. If it `is_live`, its past is not needed: only the latest state of jobs is kept, and no
-    predictions.
-    """
+    """Takes line after line. If it `is_live` it keeps only the latest state of jobs, and no predictions."""
 
     def __init__(self, *, is_live: bool = False) -> None:
         self._is_live = is_live

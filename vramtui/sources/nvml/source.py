@@ -42,9 +42,7 @@ class _SampledDevice:
         self._used: dict[int, int] = {}
 
     def look(self, caller: Caller, total: int | None) -> Mapping[int, int]:
-        """Return bytes by pid. Memory of a process that draws is in the compute list as well, so graphics are read
-        seldom.
-        """
+        """Return bytes by pid. Graphics are read seldom, as processes that draw are in the compute list as well."""
         listing = self._lists.read(caller, self._device, total, graphics_too=self._looks % GRAPHICS_EVERY == 0)
         self._looks += 1
         if not listing.trusted:
