@@ -23,6 +23,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
 from vramtui.monitor.fleet import Fleet, RemoteHost
+from vramtui.monitor.jobs import EarlierSamples
 from vramtui.monitor.session import MonitorSession
 from vramtui.sources.prometheus import (
     MOST_OBJECTS,
@@ -158,9 +159,8 @@ def test_hosts_their_past_and_one_that_is_not_scraped_any_more(stub: Stub) -> No
     clock.now = NOW + SILENT + 1
     with pytest.raises(SourceFailed, match="node7: Prometheus scraped it last 1 m 31 s ago"):
         source.read()
-    watched = Fleet(
-        [RemoteHost(name, PrometheusSource(fleet, name), past=fleet.past(name)) for name in ("node7", "node8")], 1
-    )
+    hosts = ((name, PrometheusSource(fleet, name), EarlierSamples(fleet.past(name))) for name in ("node7", "node8"))
+    watched = Fleet([RemoteHost(name, source, past=past) for name, source, past in hosts], 1)
     session = watched.begin(lambda _: MonitorSession())
     assert session.history.gauges["GPU-1"]["utilization"].times[0] == NOW - 30
     watched.close()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, on_end_signals, require_open_files, say, show_progress
 from vramtui.cli.common.open_source import OpenedSource, ProbeClient, open_hosts, open_source
@@ -20,10 +19,6 @@ from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import FastTargets, ReadQueue, ReadResult, fast_sampler_for
-
-if TYPE_CHECKING:
-    from vramtui.core.observation.snapshot import RecordedTick
-    from vramtui.records.recording.decoder import RecordingHeader
 
 STANDARD_OUTPUT = Path("-")
 LOOK_EVERY = 1.0
@@ -89,26 +84,6 @@ def fast_targets(choice: str) -> FastTargets:
     if not all(pid.isascii() and pid.isdigit() and len(pid) < 10 for pid in pids):
         raise UserError(f"--close takes auto, none, or pids with commas between them; not {choice!r}")
     return frozenset(map(int, pids))
-
-
-class _StandardOutput:
-    """Writes a recording to standard output, each moment in one piece; waits while the pipe is full."""
-
-    def __init__(self, header: "RecordingHeader") -> None:
-        from vramtui.records.recording.writer import RecordingEncoder
-
-        self._encoder = RecordingEncoder()
-        self._write(self._encoder.header(header))
-
-    def write(self, tick: "RecordedTick") -> None:
-        self._write(self._encoder.lines(tick))
-
-    def close(self) -> None:
-        """Do nothing: standard output stays open."""
-
-    def _write(self, text: bytes) -> None:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
 
 
 class _Recording(threading.Thread):
@@ -190,7 +165,7 @@ class _Recording(threading.Thread):
             threading.Thread(target=read_presets, name="read presets", daemon=True).start()
         header = RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))
         result: ReadResult | None = first
-        with closing(_StandardOutput(header) if self.file is None else RecordingWriter(self.file, header)) as sink:
+        with closing(RecordingWriter(self.file, header)) as sink:
             try:
                 while True:
                     if isinstance(result, Sample):

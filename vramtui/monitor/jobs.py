@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -188,16 +188,13 @@ def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ..
     )
 
 
-class EarlierSamples(Protocol):
-    """Samples from before a source was opened, as the demo has them."""
+class EarlierSamples(NamedTuple):
+    """Samples from before a source was opened, as the demo has them, and the jobs' reports at some times (seconds since
+    the epoch); both the oldest first, and gone through once.
+    """
 
-    def samples(self) -> Iterable[Sample]:
-        """Return the samples, the oldest first; all are older than those to come."""
-        ...
-
-    def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":
-        """Return the jobs' reports at some times (seconds since the epoch), the oldest first."""
-        ...
+    samples: Iterable[Sample]
+    jobs: "Iterable[tuple[float, Sequence[ObservedJob]]]" = ()
 
 
 class JobMemory:

@@ -195,7 +195,7 @@ class MonitorSession:
     def backfill(self, past: EarlierSamples) -> None:
         """Add samples from before the first one to the history; they make no alert, run or recording."""
         self._past = past
-        for sample in past.samples():
+        for sample in past.samples:
             self.history.add(sample)
 
     def match_by(self, matcher: ProcessMatcher) -> None:
@@ -207,7 +207,7 @@ class MonitorSession:
         """Add these presets; a preset chosen by its path stays."""
         for preset_file in presets:
             self.presets.setdefault(preset_file.key, preset_file)
-        for at, jobs in self._past.jobs() if self._past is not None else ():
+        for at, jobs in self._past.jobs if self._past is not None else ():
             self.job_memory.take(at, jobs)
         self._past = None
         self.match_by(matcher_of(self.presets.values()))

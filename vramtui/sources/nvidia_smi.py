@@ -183,17 +183,6 @@ class ComputeApp(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
-def rejected_field(text: str) -> str | None:
-    """The field that this nvidia-smi does not know, if it complains of one."""
-    match = _REJECTED.search(text)
-    return match[1] if match else None
-
-
-def lost_devices(text: str) -> dict[str, str]:
-    """Devices that nvidia-smi says it cannot reach, by PCI bus id, with its reason."""
-    return {printable(match[1]): printable(match[2]) for match in _LOST.finditer(text)}
-
-
 def parse_value(text: str, kind: str) -> tuple[Any, Absence | None]:
     """Return the value of one cell, or why there is none (`[N/A]`, `[Not Supported]`, `[Unknown Error]`, `ERR!`)."""
     text = text.strip()
@@ -355,9 +344,9 @@ class NvidiaSmiSource:
     def _query_gpus(self, problems: list[Problem]) -> list[Gpu]:
         while True:
             output = self._ask("--query-gpu=" + ",".join(c.queries[0] for c in self._columns), FORMAT)
-            rejected, columns = rejected_field(output.text), list[QueryField]()
+            rejected, columns = _REJECTED.search(output.text), list[QueryField]()
             for column in self._columns:  # without a field that this version does not know, or by its older name
-                if column.queries[0] != rejected:
+                if rejected is None or column.queries[0] != rejected[1]:
                     columns.append(column)
                 elif len(column.queries) > 1:
                     columns.append(QueryField(column.field, column.queries[1:], column.kind))
@@ -365,7 +354,8 @@ class NvidiaSmiSource:
                 break
             self._columns = tuple(columns)
         rows = parse_gpus(output.text, self._columns)
-        lost = lost_devices(output.text)
+        # By PCI bus id, with the reason why it cannot be reached.
+        lost = {printable(match[1]): printable(match[2]) for match in _LOST.finditer(output.text)}
         code = output.code
         if not rows and not lost and code != NO_DEVICES and "no devices" not in output.text.lower():
             if code in _CODES:

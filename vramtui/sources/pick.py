@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from shutil import which
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -131,19 +131,12 @@ def _read(source: Source) -> Sample | SourceFailed:
         return SourceFailed(f"the {source.name} source broke: {type(error).__name__}: {error}")
 
 
-class Opening(Protocol):
-    """The function `open_here` of a source's module."""
-
-    def __call__(self, because: Problem | None, /) -> Source:
-        """Return the source, asked once already if that is quick; `because` is why those before it are not used, and is
-        reported in every sample. Raises SourceFailed if it cannot see this machine's GPUs; says why, and what to do
-        about it.
-        """
-        ...
-
-
 class SourceCandidate(NamedTuple):
     """One way to this machine's GPUs.
+
+    `open_here(because)` of its module returns the source, asked once already if that is quick; `because` is why those
+    before it are not used, and is reported in every sample. It raises SourceFailed, with what to do about it, if it
+    cannot see this machine's GPUs.
 
     Attributes:
         title: how a sentence calls it.
@@ -174,14 +167,13 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
     """
     failures: list[SourceFailed] = []
     for at, way in enumerate(ways):
-        opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
         because = None
         if failures:
             failed = " ".join(error.message for error in failures)
             message = f"{failed} {way.title} is used instead."
             because = Problem(where=ways[0].title, message=message, hint=failures[0].hint)
         try:
-            source = opening(because)
+            source: Source = import_module(f"vramtui.sources.{way.module}").open_here(because)
         except SourceFailed as error:
             failures.append(error)
             continue

@@ -28,7 +28,7 @@ from vramtui.core.observation.bounded_samples import bounded
 from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Memory, Process, Sample
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
+    pass
 
 TIMEOUT = 10.0  # seconds of each read
 PATIENCE = {"query": 10.0, "query_range": 30.0}  # seconds of a whole exchange
@@ -391,8 +391,9 @@ class PrometheusFleet:
                 raise SourceFailed(f"{host}: Prometheus scraped it last {format_duration(age)} ago.")
             return sample
 
-    def past(self, host: str) -> "PrometheusPast":
-        return PrometheusPast(self._past.get(host, []))
+    def past(self, host: str) -> list[Sample]:
+        """The samples of a host before it was watched, the oldest first."""
+        return self._past.get(host, [])
 
     def close(self) -> None:
         self._over.set()
@@ -415,21 +416,6 @@ class PrometheusFleet:
                 self._latest, self._failure = latest, failure
                 self._changed.notify_all()
             self._over.wait(max(0.0, begun + max(LEAST, self._interval) - time.monotonic()))
-
-
-class PrometheusPast:
-    """The samples of a host before it was watched."""
-
-    def __init__(self, samples: list[Sample]) -> None:
-        self._samples = samples
-
-    def samples(self) -> Iterator[Sample]:
-        """The oldest first."""
-        return iter(self._samples)
-
-    def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """Return nothing: Prometheus does not know of probes."""
-        return iter(())
 
 
 class PrometheusSource:

@@ -16,17 +16,14 @@ from vramtui.cli.common.exit_codes import say, show_progress
 from vramtui.cli.common.option_groups import HostOptions
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Sample, ScreenSource, Source, answerer
+from vramtui.core.observation.readings import ScreenSource, Source, answerer
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.core.observation.readings import ProcessKey
     from vramtui.core.observation.snapshot import Snapshot
     from vramtui.monitor.jobs import EarlierSamples
     from vramtui.monitor.session import MonitorSession, ProcessMatcher, RecordedPeaks
-    from vramtui.records.recording.decoder import LiveRecording, Recording
-    from vramtui.sources.demo import DemoSource
+    from vramtui.records.recording.decoder import Recording
     from vramtui.sources.probe_listener import ProbeListener
 
 
@@ -110,7 +107,15 @@ def open_source(
 
             return demo_jobs(host)
 
-        return OpenedSource(host, DEMO, jobs=jobs, past=DemoHistory(host))
+        def reports() -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
+            from vramtui.cli.common.demo_probe import demo_jobs
+
+            now = host.began + host.elapsed
+            yield from ((now - before, demo_jobs(host, before)) for before in BEFORE)
+
+        from vramtui.monitor.jobs import EarlierSamples
+
+        return OpenedSource(host, DEMO, jobs=jobs, past=EarlierSamples(map(host.read, BEFORE), reports()))
     from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
@@ -225,48 +230,7 @@ PAST, RECENT = 900, 120  # seconds before the demo was opened that are known, an
 
 # How many seconds before it was opened the demo was looked at: every second of late, then now and then.
 BEFORE = tuple(float(seconds) for seconds in (*range(PAST, RECENT, -10), *range(RECENT, 0, -1)))
-
-
-class DemoHistory:
-    """The demo's samples of those seconds, the oldest first, and what its jobs reported in them."""
-
-    def __init__(self, demo: "DemoSource") -> None:
-        self._demo = demo
-
-    def samples(self) -> Iterator[Sample]:
-        return (self._demo.read(before) for before in BEFORE)
-
-    def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """Reports of the jobs by the times of those samples."""
-        from vramtui.cli.common.demo_probe import demo_jobs
-
-        now = self._demo.began + self._demo.elapsed
-        return ((now - before, demo_jobs(self._demo, before)) for before in BEFORE)
-
-
 OVERDUE = 2.0  # seconds after which it is said that a server is waited for
-
-
-class HostRecording:
-    """The recording of one host that is under way; a connection that is made anew begins another."""
-
-    def __init__(self) -> None:
-        self._current: LiveRecording | None = None
-
-    def begin(self) -> "LiveRecording":
-        """A connection begins."""
-        from vramtui.records.recording.decoder import LiveRecording
-
-        self._current = LiveRecording()
-        return self._current
-
-    def jobs(self) -> "tuple[ObservedJob, ...]":
-        """The reports of the host's own probes."""
-        return () if self._current is None else self._current.jobs()
-
-    def peaks(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
-        """Peaks that no sample shows, each once."""
-        return () if self._current is None else self._current.peaks(when)
 
 
 def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dict[str, OpenedSource]:
@@ -292,11 +256,16 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
             hosts = fleet.begin()
         finally:
             overdue.cancel()
+        from vramtui.monitor.jobs import EarlierSamples
+
         return {
-            name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
+            name: OpenedSource(
+                PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=EarlierSamples(fleet.past(name))
+            )
             for name in hosts
         }
     from vramtui.cli.common.settings import settings_in_force
+    from vramtui.records.recording.decoder import LiveRecording
     from vramtui.sources import ssh
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
@@ -311,7 +280,7 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
             commands |= dict.fromkeys(nodes, ssh.ssh_arguments)
     opened = {}
     for name, arguments in commands.items():
-        recording = HostRecording()
+        recording = LiveRecording()
         source = ssh.SshSource(name, interval, recording.begin, handshakes, arguments)
         opened[name] = OpenedSource(source, jobs=recording.jobs, peaks=recording.peaks, elsewhere=True)
     return opened

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -33,6 +33,9 @@ from vramtui.records.recording.samples import (
     is_whole,
     sample_in,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 16
@@ -152,11 +155,16 @@ class LiveRecording:
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> "Self":
+        """Forget all: a connection that is made anew begins another recording."""
         self._decoder = RecordingDecoder(is_live=True)
         self._has_come = False
         self._damaged, self._in_a_row = 0, 0
         self._why = ""
         self._told_until: float | None = None
+        return self
 
     @property
     def interval(self) -> float | None:

@@ -12,6 +12,7 @@ A file whose name ends in `.gz` is compressed and flushed after each sample; it 
 reader looks at the file's content, not its name.
 """
 
+import sys
 import zlib
 from gzip import GzipFile
 from pathlib import Path
@@ -67,25 +68,26 @@ class RecordingEncoder:
 
 
 class RecordingWriter:
-    """Writes a recording to a new file; every line is on its way to the disk when `write` returns.
+    """Writes a recording to a new file, or to standard output; every line is on its way when `write` returns.
 
     Args:
-        path: the file; compressed if the name ends in `.gz`.
+        path: the file, compressed if the name ends in `.gz`; None for standard output, which stays open.
         header: the first line.
 
     Raises:
         UserError: the file exists, or cannot be written (also from `write` and `close`).
     """
 
-    def __init__(self, path: Path, header: RecordingHeader) -> None:
+    def __init__(self, path: Path | None, header: RecordingHeader) -> None:
         self.path = path
         try:
-            self._file: IO[bytes] = path.open("xb")
+            self._file: IO[bytes] = sys.stdout.buffer if path is None else path.open("xb")
         except FileExistsError:
             raise UserError(f"{printable(str(path))} exists already; a recording never overwrites") from None
         except OSError as error:
             raise self._failure(error) from None
-        self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
+        is_zipped = path is not None and path.suffix == ".gz"
+        self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if is_zipped else None
         self._encoder = RecordingEncoder()
         self._write(self._encoder.header(header))
 
@@ -98,6 +100,8 @@ class RecordingWriter:
         self._write(self._encoder.lines(tick))
 
     def close(self) -> None:
+        if self.path is None:
+            return
         try:
             if self._zipped is not None:
                 self._zipped.close()
@@ -114,6 +118,8 @@ class RecordingWriter:
                 self._file.write(text)
             self._file.flush()
         except OSError as error:
+            if self.path is None:  # whoever reads has gone
+                raise
             raise self._failure(error) from None
 
     def _failure(self, error: OSError) -> UserError:
