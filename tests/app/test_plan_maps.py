@@ -44,8 +44,8 @@ from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.card_table import answer_for, spread
-from vramtui.estimators.planner.planner import FitResult, Planner
+from vramtui.estimators.planner.card_table import spread
+from vramtui.estimators.planner.planner import FitResult, Planner, answer_for
 from vramtui.monitor.predictor import Predictor, Refiner
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary

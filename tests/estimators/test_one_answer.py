@@ -28,8 +28,8 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic import ANALYTIC, simulated
 from vramtui.estimators.methods import DEFAULT, estimates_by
-from vramtui.estimators.planner.card_table import answer_for, card_fits
-from vramtui.estimators.planner.planner import Planner, with_values
+from vramtui.estimators.planner.card_table import card_fits
+from vramtui.estimators.planner.planner import Planner, answer_for, with_values
 from vramtui.monitor.predictor import LazyAnalytic, LazyDefault, Predictor, Refiner
 from vramtui.monitor.session import MonitorSession
 

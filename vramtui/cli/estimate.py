@@ -199,7 +199,8 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
         if isinstance(run, ServeRun) and run.is_llama_cpp:  # its layers are split over GPUs
             return preset_file.changed(parallel=Parallel(pipeline=gpus), measured=None)
         from vramtui.estimators.methods import DEFAULT
-        from vramtui.estimators.planner.card_table import BY_FSDP, TENSOR, answer_for, over_fsdp, shared_job
+        from vramtui.estimators.planner.card_table import BY_FSDP, TENSOR, over_fsdp, shared_job
+        from vramtui.estimators.planner.planner import answer_for
 
         shared = shared_job(DEFAULT, preset.workload, device, gpus)
         if shared is None:

@@ -22,7 +22,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner import card_table
-from vramtui.estimators.planner.planner import Mitigation, Plan, Planner, key_in_full, worthwhile
+from vramtui.estimators.planner.planner import Mitigation, Plan, Planner, answer_for, key_in_full, worthwhile
 from vramtui.presets.importers.flags import spelled_option
 from vramtui.presets.toml_text import value_text
 from vramtui.records.estimate_document import device_document, notes_on
@@ -117,7 +117,24 @@ def fit(
         preset_file = shared_over(preset_file, device, gpus)
     workload = preset_file.preset.workload
     if over:
-        axes = _axes_of(over)
+        if len(over) != 2:
+            other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"
+            raise UserError(f"a map needs --over twice: --over {over[0]} --over {other}")
+        axes: list[card_table.Axis] = []
+        for text in over:
+            match = RANGE.fullmatch(text)
+            if match is None:
+                raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
+            start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
+            if step < 1 or start < 1 or stop < start:
+                raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
+            if (stop - start) // step >= MOST_VALUES:
+                least = -(-(stop - start) // ROWS)
+                again = f"{match[1]}={start}:{stop}:{1 << (least - 1).bit_length()}"  # sizes are mostly powers of two
+                raise UserError(f"--over {text} has more than {MOST_VALUES} values; give a step: --over {again}")
+            axes.append((match[1], range(start, stop + 1, step)))
+        if axes[0][0] == axes[1][0]:
+            raise UserError(f"--over {axes[0][0]} is given twice; a map needs two different numbers")
         with naming_setting(preset_file):
             # An axis may leave out the table of its key, as --set may, or be a name that options of programs have.
             across, down = (
@@ -247,7 +264,7 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
 
     workload = preset_file.preset.workload
     with naming_setting(preset_file):
-        answer = card_table.answer_for(DEFAULT, workload, device)
+        answer = answer_for(DEFAULT, workload, device)
         ranks = (workload.parallel or Parallel()).ranks
         smallest = card_table.SharedJob("", ranks, workload, answer) if answer.fits else None
         # It does not fit as its preset spreads it: the fewest cards that hold it by FSDP or tensor parallel.
@@ -336,32 +353,6 @@ def _show_cards(columns: Sequence[Column], *, json: bool) -> None:
         print_table(
             headings, rows, right=[at for at in range(1, len(headings)) if not headings[at].startswith("SPARE")]
         )
-
-
-def _axes_of(over: list[str]) -> tuple[card_table.Axis, card_table.Axis]:
-    """The two axes, the first across and the second down. Raises UserError if there are not two, or one is not written
-    KEY=FROM:TO or KEY=FROM:TO:STEP.
-    """
-    if len(over) != 2:
-        other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"
-        raise UserError(f"a map needs --over twice: --over {over[0]} --over {other}")
-    axes = []
-    for text in over:
-        match = RANGE.fullmatch(text)
-        if match is None:
-            raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
-        start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
-        if step < 1 or start < 1 or stop < start:
-            raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
-        if (stop - start) // step >= MOST_VALUES:
-            least = -(-(stop - start) // ROWS)
-            again = f"{match[1]}={start}:{stop}:{1 << (least - 1).bit_length()}"  # sizes are mostly powers of two
-            raise UserError(f"--over {text} has more than {MOST_VALUES} values; give a step: --over {again}")
-        axes.append((match[1], range(start, stop + 1, step)))
-    first, second = axes
-    if first[0] == second[0]:
-        raise UserError(f"--over {first[0]} is given twice; a map needs two different numbers")
-    return first, second
 
 
 def _show_map(preset_file: PresetFile, device: Device, grid: card_table.Grid, *, json: bool) -> None:

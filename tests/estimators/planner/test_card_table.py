@@ -2,8 +2,8 @@ from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import COMPARED, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.card_table import FSDP, answer_for, can_share, card_fits, known_cards, over_fsdp
-from vramtui.estimators.planner.planner import Planner
+from vramtui.estimators.planner.card_table import FSDP, can_share, card_fits, known_cards, over_fsdp
+from vramtui.estimators.planner.planner import Planner, answer_for
 from vramtui.presets import PresetLibrary
 
 

@@ -29,7 +29,7 @@ from vramtui.core.schema.workload import (
     Workload,
     own_length,
 )
-from vramtui.estimators.planner.card_table import FSDP, CardFit, answer_for, can_share, card_fits, spread
+from vramtui.estimators.planner.card_table import FSDP, CardFit, can_share, card_fits, spread
 from vramtui.estimators.planner.planner import (
     NEAR,
     ONE_MACHINE,
@@ -38,6 +38,7 @@ from vramtui.estimators.planner.planner import (
     Effect,
     FitResult,
     Planner,
+    answer_for,
     other_keys,
     usual_key,
     with_values,

@@ -11,11 +11,19 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, COMPARED, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
+from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
-from vramtui.estimators.analytic.serving.parts import TooLargeError
-from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, Planner, usual_key, value_at, with_values
+from vramtui.estimators.planner.planner import (
+    LENGTHS,
+    Correction,
+    FitResult,
+    Planner,
+    answer_for,
+    usual_key,
+    value_at,
+    with_values,
+)
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]
@@ -93,19 +101,6 @@ def _mixed(first: float | None, second: float | None, share: float) -> float | N
     if share == 1 or first is None:
         return second if share == 1 else None
     return first + (second - first) * share
-
-
-def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
-    """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
-    try:
-        estimate = estimator.estimate(workload, device)
-    except TooLargeError as error:
-        return FitResult(error.needed, fits=False, reason=str(error))
-    except UserError as error:
-        return FitResult(None, fits=False, reason=str(error))
-    return FitResult(
-        estimate.process, fits_in(estimate.process, device.total_memory), error=estimate.error, method=estimate.method
-    )
 
 
 def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ and costs; and the cheapest set of them that is enough.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
@@ -472,6 +472,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Fit(needs=self.process, has=self.room, error=self.error, refused=refused, unknown=self.unknown)
 
 
+def answer_for(
+    estimator: Estimator,
+    workload: Workload,
+    device: Device,
+    bound: Callable[[Workload, Estimate], int | None] | None = None,
+) -> "FitResult":
+    """The process's bytes and whether the card holds them, or why it cannot be; `bound` gives what a nearer estimate
+    does not go below.
+    """
+    try:
+        estimate = estimator.estimate(workload, device)
+    except TooLargeError as error:
+        return FitResult(error.needed, fits=False, reason=str(error))
+    except UserError as error:
+        return FitResult(None, fits=False, reason=str(error))
+    at_least, fits = bound and bound(workload, estimate), fits_in(estimate.process, device.total_memory)
+    return FitResult(estimate.process, fits, error=estimate.error, method=estimate.method, at_least=at_least)
+
+
 class FitResult(NamedTuple):
     """An estimator's answer for one workload: bytes, None if it refuses for that reason. A nearer estimate does not go
     below `at_least`.
@@ -511,14 +530,13 @@ class Planner:
         gpus: int = 1,
         exact: Estimator | None = None,
     ) -> None:
-        self._estimator = estimator
-        self._exact_estimator = exact
+        self._has_exact = exact is not None
         # What the exact estimator's answer does not go below, by the fast one's, where it knows such a bound.
-        self._bound: Callable[[Workload, Estimate], int | None] | None = getattr(exact, "at_least", None)
+        bound: Callable[[Workload, Estimate], int | None] | None = getattr(exact, "at_least", None)
+        self._answer = cache(lambda workload: answer_for(estimator, workload, device, bound))
+        self._exact = cache(lambda workload: answer_for(exact, workload, device, bound)) if exact else self._answer
         self._workload = workload
         self._device = device
-        self._answers: dict[Workload, FitResult] = {}
-        self._exact_answers: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
         self._gpus = gpus
 
@@ -570,7 +588,7 @@ class Planner:
         """The largest value of `key` that fits: one more does not. Every answer is moved by `correction`, if given.
         Raises UserError if `key` is not a whole number of the workload.
         """
-        is_exact = self._exact_estimator is not None
+        is_exact = self._has_exact
         number = (
             self._largest_exact(self._workload, key) if is_exact else self._largest(self._workload, key, correction)
         )
@@ -615,7 +633,7 @@ class Planner:
                 continue
             answer = self._answer(workload)
             is_near = answer.process is not None and answer.process <= self.room * NEAR
-            if tries and self._exact_estimator is not None and is_near:
+            if tries and self._has_exact and is_near:
                 tries -= 1
                 answer = self._exact(workload)
             if answer.fits:
@@ -629,7 +647,7 @@ class Planner:
         is, so that a change is never compared with the answer of another method.
         """
         now = self.now
-        own = self._answer(self._workload).process if self._exact_estimator is not None else None
+        own = self._answer(self._workload).process if self._has_exact else None
         usual = Correction(before, own) if own else None
         for mitigation in self.mitigations:
             workload = _changed(self._workload, mitigation)
@@ -640,7 +658,7 @@ class Planner:
             size = then.process if alike or usual is None else usual.moved(then.process)
             number = None
             if key is not None and key not in mitigation.changes:
-                if alike and self._exact_estimator is not None:
+                if alike and self._has_exact:
                     number = self._largest_exact(workload, key) or None
                 else:
                     number = self._largest(workload, key, None if alike else usual) or None
@@ -696,29 +714,6 @@ class Planner:
         # By its length a job grows steadily; of a net's batches some fit beyond one that does not.
         known = {now: needs(now)} if key in LENGTHS else None
         return largest(needs, search_largest(self.room, now if abs(about - now) <= 1 else about, known=known))
-
-    def _exact(self, workload: Workload) -> FitResult:
-        if self._exact_estimator is None:
-            return self._answer(workload)
-        if workload not in self._exact_answers:
-            self._exact_answers[workload] = self._ask(workload, self._exact_estimator)
-        return self._exact_answers[workload]
-
-    def _answer(self, workload: Workload) -> FitResult:
-        if workload not in self._answers:
-            self._answers[workload] = self._ask(workload, self._estimator)
-        return self._answers[workload]
-
-    def _ask(self, workload: Workload, estimator: Estimator) -> FitResult:
-        try:
-            estimate = estimator.estimate(workload, self._device)
-        except TooLargeError as error:
-            return FitResult(error.needed, fits=False, reason=str(error))
-        except UserError as error:
-            return FitResult(None, fits=False, reason=str(error))
-        at_least = None if self._bound is None else self._bound(workload, estimate)
-        fits = fits_in(estimate.process, self.room)
-        return FitResult(estimate.process, fits, error=estimate.error, method=estimate.method, at_least=at_least)
 
 
 def _size(result: FitResult, room: int) -> int | None:

@@ -70,19 +70,32 @@ def find_cached(name: str, environ: Mapping[str, str]) -> Path | None:
     folder = hub_cache(environ) / (_PREFIX + repository.replace("/", "--"))
     if not (folder / "snapshots").is_dir():
         return None
-    snapshots = _snapshots(folder, revision)
+    # What the revision names, or main and then the others, newest first.
+    snapshots = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
+    snapshots.sort(key=lambda path: -path.stat().st_mtime)
+    commit, branch = revision, folder / "refs" / (revision or "main")
+    if branch.is_file():
+        with branch.open("rb") as file:
+            written = file.read(41).decode("ascii", "replace").strip()
+        commit = written if _COMMIT.fullmatch(written) else commit
+    named = [path for path in snapshots if commit and path.name.startswith(commit)]
+    snapshots = named if revision else [*named, *(path for path in snapshots if path not in named)]
     if not snapshots:
         raise UserError(f"{repository} is in the Hugging Face cache, but not at the revision {revision or 'main'!r}")
     if tag:
         return gguf_called(snapshots[0], tag)
     for snapshot in snapshots:
-        model = model_in(snapshot)
-        if isinstance(model, tuple):
-            stem = Path(model[0]).stem
-            raise UserError(f"{repository} has {len(model)} models in the cache; name one as {repository}:{stem}")
-        if model is not None:
+        if (model := _only_model(snapshot, repository, "the cache")) is not None:
             return model
     raise UserError(f"{repository} is in the Hugging Face cache without its config, safetensors or GGUF files")
+
+
+def _only_model(folder: Path, repository: str, place: str) -> Path | None:
+    model = model_in(folder)
+    if isinstance(model, tuple):
+        stem = Path(model[0]).stem
+        raise UserError(f"{repository} has {len(model)} models in {place}; name one as {repository}:{stem}")
+    return model
 
 
 def cached_names(environ: Mapping[str, str]) -> Iterator[str]:
@@ -93,26 +106,6 @@ def cached_names(environ: Mapping[str, str]) -> Iterator[str]:
     for folder in cache.iterdir():
         if folder.name.startswith(_PREFIX) and (folder / "snapshots").is_dir():
             yield folder.name.removeprefix(_PREFIX).replace("--", "/")
-
-
-def _snapshots(folder: Path, revision: str) -> list[Path]:
-    """The snapshots to look at: what the revision names, or main and then the others, newest first."""
-    all_of_them = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
-    commit = _ref(folder / "refs" / (revision or "main")) or revision
-    named = [path for path in all_of_them if commit and path.name.startswith(commit)]
-    if revision:
-        return named
-    others = sorted((path for path in all_of_them if path not in named), key=lambda path: -path.stat().st_mtime)
-    return named + others
-
-
-def _ref(path: Path) -> str:
-    """The commit that a branch or tag stands for; empty if it is not kept."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        commit = file.read(41).decode("ascii", "replace").strip()
-    return commit if _COMMIT.fullmatch(commit) else ""
 
 
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?=[^/]+/)")
@@ -150,13 +143,7 @@ def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
         folder = place / repository
         if not folder.is_dir():
             continue
-        if tag:
-            return gguf_called(folder, tag)
-        model = model_in(folder)
-        if isinstance(model, tuple):
-            stem = Path(model[0]).stem
-            raise UserError(f"{repository} has {len(model)} models in LM Studio; name one as {repository}:{stem}")
-        return model
+        return gguf_called(folder, tag) if tag else _only_model(folder, repository, "LM Studio")
     return None
 
 
@@ -207,8 +194,17 @@ def find_in_ollama(name: str, environ: Mapping[str, str]) -> Path | None:
     inside = Path(host or REGISTRY, owner or OWNER, model, tag or TAG)
     for folder in _ollama_folders(environ):
         manifest = folder / "manifests" / inside
-        if manifest.is_file():
-            return _model_of(manifest, folder / "blobs")
+        if not manifest.is_file():
+            continue
+        content = read_plain(manifest, CONFIG)
+        try:
+            layers = msgspec.json.decode(content, type=_Manifest).layers
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise UserError(f"{path_text(manifest)} is not a manifest of Ollama's: it has no layers") from None
+        for layer in layers:
+            if layer.media_type == MODEL and _DIGEST.fullmatch(layer.digest):
+                return folder / "blobs" / layer.digest.replace(":", "-")
+        raise UserError(f"{path_text(manifest)} names no GGUF file of a model")
     return None
 
 
@@ -225,18 +221,6 @@ def _ollama_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     folder = environ.get("OLLAMA_MODELS")
     own = path_named(folder) if folder else home(environ) / ".ollama" / "models"
     return (own, *OF_SERVICE)
-
-
-def _model_of(manifest: Path, blobs: Path) -> Path:
-    content = read_plain(manifest, CONFIG)
-    try:
-        layers = msgspec.json.decode(content, type=_Manifest).layers
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path_text(manifest)} is not a manifest of Ollama's: it has no layers") from None
-    for layer in layers:
-        if layer.media_type == MODEL and _DIGEST.fullmatch(layer.digest):
-            return blobs / layer.digest.replace(":", "-")
-    raise UserError(f"{path_text(manifest)} names no GGUF file of a model")
 
 
 Lookup = Callable[[str, Mapping[str, str]], Path | None]
