@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,21 +64,14 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
 
 
 def computed(*shape: int, base: Any = None) -> Any:
-    places = 1
-    for size in shape:
-        places *= size
-    given = {"shape": shape, "numel": lambda: places, "copy": None, "dtype": "torch.int64"}
+    given = {"shape": shape, "numel": lambda: prod(shape), "copy": None, "dtype": "torch.int64"}
     return SimpleNamespace(**given, _base=base, is_inference=lambda: False)
 
 
 def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> None:
-    asked = {
-        "nonzero": (computed(4, 3),),
-        "unique_dim": (computed(4, 3), 1),
-        "repeat_interleave.Tensor": (computed(5),),
-    }
-    answers = {name: kernels.chosen[name]("keys", *given) for name, given in asked.items()}
-    assert answers == {"nonzero": (1, 12), "unique_dim": (1, 3), "repeat_interleave.Tensor": (1, 5)}
+    places, several = computed(4, 3), computed(5)
+    asked = (("nonzero", places), ("unique_dim", places, 1), ("repeat_interleave.Tensor", several))
+    assert [kernels.chosen[name]("keys", *given) for name, *given in asked] == [(1, 12), (1, 3), (1, 5)]
     assert kernels.reads.count == 3  # each is told
     assert kernels.call_boxed("keys") == (0, 0)  # what is read later is not known
 
@@ -95,19 +89,17 @@ def test_all_places_are_told_as_such(
 
 def test_what_the_host_sent_is_counted_as_it_is(kernels: Kernels) -> None:
     sent = computed(4)
-    answers = {
-        "nonzero": computed(3, 1),
-        "repeat_interleave": computed(10),
-        "unique_dim": (computed(4, 2), computed(2)),
-    }
+    unique = computed(4, 2), computed(2)
+    answers = {"nonzero": computed(3, 1), "repeat_interleave": computed(10), "unique_dim": unique}
     sent.copy = SimpleNamespace(answers=answers)
     asked = (("nonzero",), ("repeat_interleave.Tensor",), ("unique_dim", 1))
     numbers = [kernels.chosen[name]("keys", sent, *more)[1] for name, *more in asked]
-    assert numbers == [3, 10, 2]
-    assert kernels.reads.count == 0
+    assert (numbers, kernels.reads.count) == ([3, 10, 2], 0)
 
 
-def test_a_number_that_is_known_already_is_left_alone(kernels: Kernels) -> None:
+def test_checks_of_computed_arguments_hold_and_a_number_that_is_known_already_is_left_alone(kernels: Kernels) -> None:
+    assert kernels.chosen["normal.Tensor_Tensor"]("keys", computed(4), computed(4)) == (1, 0)
+    assert (kernels.reads.count, kernels.reads.is_known_next) == (0, False)
     kernels.reads.know_next([7])
     assert kernels.chosen["nonzero"]("keys", computed(4)) == (1, 7)
     assert kernels.reads.is_known_next
@@ -118,12 +110,6 @@ def test_operators_that_a_release_lacks_keep_their_own_answers(kernels: Kernels)
     assert "torchvision" not in sys.modules or "nms" not in kernels.chosen
     older: Any = SimpleNamespace(library=SimpleNamespace())
     count_choices(older, kernels.reads, older)
-
-
-def test_checks_of_computed_arguments_hold(kernels: Kernels) -> None:
-    assert kernels.chosen["normal.Tensor_Tensor"]("keys", computed(4), computed(4)) == (1, 0)
-    assert kernels.reads.count == 0
-    assert not kernels.reads.is_known_next
 
 
 def test_a_class_has_its_share(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +143,7 @@ def test_each_class_of_computed_ones_has_its_share_of_them(
 ) -> None:
     monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(len(counts)))
     kernels.chosen[name]("keys", computed(tokens), None, len(counts))
-    assert kernels.written == [counts]
-    assert kernels.reads.count == 1  # which is a guess
+    assert (kernels.written, kernels.reads.count) == ([counts], 1)  # which is a guess
 
 
 def test_weights_are_no_classes(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +151,7 @@ def test_weights_are_no_classes(kernels: Kernels, monkeypatch: pytest.MonkeyPatc
     kernels.chosen["bincount"]("keys", computed(12), "weights")
     monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(0))
     kernels.chosen["bincount"]("keys", computed(0))
-    assert kernels.written == []
-    assert kernels.reads.count == 0
+    assert (kernels.written, kernels.reads.count) == ([], 0)
 
 
 def test_classes_that_the_host_sent_are_counted_as_they_are(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +170,5 @@ def test_classes_that_the_host_sent_are_counted_as_they_are(kernels: Kernels, mo
     monkeypatch.setattr(Kernels, "call_boxed", count)
     kernels.chosen["bincount"]("keys", sent, None, 7)
     kernels.chosen["histc"]("keys", sent, 7, 0, 6)
-    assert asked == [(0, 5), (0, 5)]
-    assert [numbers.tolist() for numbers in kernels.written] == [[1, 2, 0, 0, 0, 1, 0]] * 2
-    assert kernels.reads.count == 0
+    written = [numbers.tolist() for numbers in kernels.written]
+    assert (asked, written, kernels.reads.count) == ([(0, 5)] * 2, [[1, 2, 0, 0, 0, 1, 0]] * 2, 0)

@@ -46,7 +46,7 @@ NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {comm
 KILLED = 128 + 9
 OUTPUT_LINES = 60
 STEPS = 2
-CHEAP = 60.0  # seconds from the start in which a run begins that takes a condition the other way
+CHEAP = 90.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
 _NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
 _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")

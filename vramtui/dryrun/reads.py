@@ -31,13 +31,10 @@ TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "boo
 CHECKS = frozenset({"isnan", "isinf", "isfinite", "allclose", "equal"})
 # Functions of libraries that log a loss and keep it for the next line of the log, or write tensors to a file
 # (safetensors 0.8, `_tobytes` up to 0.7).
-KEEPING = frozenset(
-    {
-        ("transformers/trainer.py", "_maybe_log_save_evaluate"),
-        ("safetensors/torch.py", "_to_ndarray"),
-        ("safetensors/torch.py", "_tobytes"),
-    }
-)
+KEEPING = {
+    ("transformers/trainer.py", "_maybe_log_save_evaluate"), ("safetensors/torch.py", "_to_ndarray"),
+    ("safetensors/torch.py", "_tobytes"),
+}  # fmt: skip
 # What makes a number of Python's that may be a size; a loss is none.
 SIZES = frozenset({"item", "tolist", "int", "astype", "ceil", "floor", "round", "nonzero", "unique", "bincount"})
 # Functions that show a number, keep it, or make another number of it; what any other is given may be a size.
@@ -82,22 +79,23 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
         return printable(f"{where}{within}{times}" + (f": {self.code}" if self.code else ""))
 
 
-_Rows = tuple[list[tuple[str, int, str, str, int]], list[tuple[str, ConvolutionCall]]]
+_Rows = tuple[list[tuple[str, int, str, str, int]], list[tuple[str, int, ConvolutionCall]]]
 
 
-def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCall, str]]:
+def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCall, tuple[int, str]]]:
     """The places of all processes: those that decide first, then those that took all places, then by how often; and
-    the line of each convolution.
+    of each convolution the most bytes that are in use once its result is there, and its line.
     """
     times: dict[tuple[str, int, str, str], int] = {}
     uses: dict[tuple[str, int], int] = {}
-    convolutions: dict[ConvolutionCall, str] = {}
+    convolutions: dict[ConvolutionCall, tuple[int, str]] = {}
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
             rows, convolved = msgspec.json.decode(read_plain(file, READ_PLACES), type=_Rows)
         except (UserError, msgspec.DecodeError, UnicodeDecodeError):
             continue
-        convolutions |= {call: line for line, call in convolved[: READ_PLACES.count]}
+        for line, in_use, call in convolved[: READ_PLACES.count]:
+            convolutions[call] = max(convolutions.get(call, (0, "")), (in_use, line))
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
             if inside.endswith(tuple(USES)):
                 uses[path, line] = max(uses.get((path, line), 0), USES.index(inside[-1]))
@@ -161,8 +159,17 @@ def may_decide(text: str, line: int) -> bool:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
         return False
-    if isinstance(statement, ast.Return) and _is_log(tree, statement):
-        return False
+    if isinstance(
+        statement, ast.Return
+    ):  # a log, if the values go into a dictionary whose keys the file looks up nowhere
+        dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
+        keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
+        read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
+        inside = {id(node) for one in dicts for value in one.values for node in ast.walk(value)}
+        looks = (one for one in ast.walk(tree) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load))
+        looked_up = {getattr(one.slice, "value", None) for one in looks}
+        if read and all(id(node) in inside for node in read) and None not in keys and not keys & looked_up:
+            return False
     is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
     is_taken = _called(statement) & TAKING or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
     if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
@@ -215,20 +222,6 @@ def _only_sets(condition: ast.If) -> bool:
     return all(isinstance(one, (ast.Assign, ast.AugAssign, ast.Expr, ast.Pass)) for one in ways) and all(
         name in saving or name.lower().startswith(HARMLESS_STARTS) for name in called
     )
-
-
-def _is_log(tree: ast.Module, statement: ast.Return) -> bool:
-    """Return whether a `return` reads values only into a dictionary whose keys the file looks up nowhere."""
-    dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
-    keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
-    read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
-    inside = {id(node) for one in dicts for value in one.values for node in ast.walk(value)}
-    looked_up = {
-        getattr(node.slice, "value", None)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
-    }
-    return bool(read) and all(id(node) in inside for node in read) and None not in keys and not keys & looked_up
 
 
 def _gives(node: ast.AST, values: set[str]) -> bool:

@@ -171,12 +171,9 @@ class Values:
         if entry.epoch is not None and entry.epoch != self.epoch:
             self.forget(tensor)
             return None
-        if entry.is_received:
-            return self._received(entry, tensor)
-        return entry
-
-    def _received(self, entry: StorageValue, tensor: Any) -> StorageValue | None:
-        """A value that another rank, or Python, has sent: all of the storage, or else the part that `tensor` is."""
+        if not entry.is_received:
+            return entry
+        # Another rank, or Python, has sent it: all of the storage, or else the part that `tensor` is.
         if tensor.numel() > MOST or self._bring is None:
             return None
         whole = self._empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
@@ -238,18 +235,15 @@ class Values:
         reference = storage._weak_ref() if old is None else old.reference  # noqa: SLF001 - as above
         entry = self.entries[storage._cdata] = StorageValue(reference, is_guess=is_guess, epoch=epoch)  # noqa: SLF001 - as above
         entry.was_there = old is not None and old.was_there
-        if len(self.entries) > self._next_sweep:
-            self._sweep()
+        if (
+            len(self.entries) > self._next_sweep
+        ):  # forget storages that are gone, whose address no other one has till then
+            for key, one in list(self.entries.items()):
+                if self._storage._expired(one.reference):  # noqa: SLF001 - as above
+                    del self.entries[key]
+                    self._storage._free_weak_ref(one.reference)  # noqa: SLF001 - as above
+            self._next_sweep = 2 * len(self.entries) + SWEEP
         return entry
-
-    def _sweep(self) -> None:
-        """Forget storages that are gone: until then no other one has their address."""
-        expired, free = self._storage._expired, self._storage._free_weak_ref  # noqa: SLF001 - as above
-        for key, entry in list(self.entries.items()):
-            if expired(entry.reference):
-                del self.entries[key]
-                free(entry.reference)
-        self._next_sweep = 2 * len(self.entries) + SWEEP
 
     def _covers(self, tensor: Any) -> bool:
         return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
@@ -316,9 +310,32 @@ class Values:
     # Operators.
 
     def operator(self, op: Any) -> OperatorFacts:
-        facts = self._operators.get(op)
-        if facts is None:
-            facts = self._operators[op] = facts_of(self.torch, op)
+        """Read an operator's schema, once."""
+        if (known := self._operators.get(op)) is not None:
+            return known
+        schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
+        namespace, _, name = schema.name.partition("::")
+        written = tuple(
+            (at, one.name, one.is_out or (at == 0 and name in OVERWRITES))
+            for at, one in enumerate(schema.arguments)
+            if one.alias_info is not None and one.alias_info.is_write
+        )
+        moves = getattr(self.torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_")
+        is_view = moves or (any(one.alias_info is not None for one in schema.returns) and not written)
+        tag = getattr(self.torch.Tag, "nondeterministic_seeded", None)
+        facts = self._operators[op] = OperatorFacts(
+            is_view=is_view,
+            is_random=tag in op.tags or "empty" in name or namespace not in ("aten", "c10d", "_c10d_functional"),
+            fills=name in FILLS,
+            written=written,
+            numbers=tuple(
+                at for at, one in enumerate(schema.arguments) if str(one.type) in ("Tensor", "Optional[Tensor]")
+            ),
+            is_collective=namespace in ("c10d", "_c10d_functional"),
+            is_lifted=name == LIFT,
+            name=name,
+            is_sized=getattr(self.torch.Tag, "dynamic_output_shape", None) in op.tags,
+        )
         return facts
 
     def is_plain(self, one: Any) -> bool:
@@ -426,8 +443,14 @@ class Values:
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         is_whole = facts.fills and (not facts.written or self._covers(args[0]))
-        number = _filled_with(op, facts.name, args, kwargs) if is_whole else None
-        if number is not None:
+        number = None
+        if is_whole and ("zero" in facts.name or "one" in facts.name):
+            number = int("one" in facts.name)
+        elif is_whole:
+            names = [one.name for one in op._schema.arguments]  # noqa: SLF001 - PyTorch's own name for it
+            at = next(at for at, one in enumerate(names) if one in ("fill_value", "value"))
+            number = args[at] if at < len(args) else kwargs.get("fill_value", kwargs.get("value"))
+        if isinstance(number, (bool, int, float)):
             out = run()
             if self.is_plain(out) and self.is_followed(out):
                 self.fill(out, number, epoch=self.epoch)
@@ -622,37 +645,3 @@ def _sound(name: str, args: Any) -> bool | None:
         if is_same or (isinstance(args[1], float) and not math.isfinite(args[1])):
             return COMPARISONS[name] is is_same
     return None
-
-
-def _filled_with(op: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """The number that an operator fills a tensor with; None if it is not a number."""
-    if "zero" in name or "one" in name:
-        return int("one" in name)
-    at = next(at for at, one in enumerate(op._schema.arguments) if one.name in ("fill_value", "value"))  # noqa: SLF001 - PyTorch's own name for it
-    number = args[at] if at < len(args) else kwargs.get("fill_value", kwargs.get("value"))
-    return number if isinstance(number, (bool, int, float)) else None
-
-
-def facts_of(torch: Any, op: Any) -> OperatorFacts:
-    """Read an operator's schema."""
-    schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
-    namespace, _, name = schema.name.partition("::")
-    written = tuple(
-        (at, one.name, one.is_out or (at == 0 and name in OVERWRITES))
-        for at, one in enumerate(schema.arguments)
-        if one.alias_info is not None and one.alias_info.is_write
-    )
-    moves = getattr(torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_")
-    is_view = moves or (any(one.alias_info is not None for one in schema.returns) and not written)
-    tag = getattr(torch.Tag, "nondeterministic_seeded", None)
-    return OperatorFacts(
-        is_view=is_view,
-        is_random=tag in op.tags or "empty" in name or namespace not in ("aten", "c10d", "_c10d_functional"),
-        fills=name in FILLS,
-        written=written,
-        numbers=tuple(at for at, one in enumerate(schema.arguments) if str(one.type) in ("Tensor", "Optional[Tensor]")),
-        is_collective=namespace in ("c10d", "_c10d_functional"),
-        is_lifted=name == LIFT,
-        name=name,
-        is_sized=getattr(torch.Tag, "dynamic_output_shape", None) in op.tags,
-    )

@@ -142,7 +142,7 @@ class Follower:
                     out = values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
                     if op is convolution and not torch._C._get_tracing_state():  # noqa: SLF001 - `torch.jit` would note it
                         self._reads.misses_convolutions |= torch.backends.cudnn.benchmark
-                        self._reads.note_convolution(args, out, torch.channels_last)
+                        self._reads.note_convolution(torch, args, out)
                     return out
                 finally:
                     self._seen = launches.value
@@ -310,6 +310,7 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
         if copy is None:
             reads.count_here(takes_all=True)
             places = most(*arguments, **named)
+            places = min(places, 1) if reads.goes_other_way(reads.last) else places
         else:
             by_host = getattr(getattr(torch.ops.aten, kind), overload or "default")
             answer = by_host(copy, *arguments[1:], **named)

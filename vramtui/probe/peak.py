@@ -76,25 +76,25 @@ class PeakHistory:
                 os.replace(path + ".new", path)
 
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
-        # Each block from its allocation to its release; places are numbers of events, moments are microseconds.
+        # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief
+        # one is given back before another is made.
         blocks: list[dict[str, Any]] = []
         live: dict[int, dict[str, Any]] = {}
         for number, event in enumerate(events):
-            address = event.get("addr", -1)
+            at, born = event.get("addr", -1), event["time_us"]
             if event["action"] == "alloc":
                 size = -(-max(event["size"], 1) // BLOCK) * BLOCK
-                block = {
-                    "address": address,
-                    "size": size,
-                    "first": number,
-                    "last": len(events),
-                    "born": event["time_us"],
-                }
-                live[address] = block | {"died": 1 << 62, "frames": event.get("frames", ())}
-                blocks.append(live[address])
-            elif event["action"] == "free_completed" and address in live:
-                block = live.pop(address)
-                block["last"], block["died"] = number, event["time_us"]
+                live[at] = {"address": at, "size": size, "first": number, "last": len(events), "born": born}
+                live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False)
+                blocks.append(live[at])
+            elif event["action"] == "free_completed" and at in live:
+                live[at].update(last=number, died=born, brief=live[at] is blocks[-1])
+                del live[at]
+        for key, ordered in (("preceding", blocks), ("following", blocks[::-1])):
+            size = 0  # of the last one, or the next, that is not brief
+            for block in ordered:
+                block[key] = size
+                size = size if block["brief"] else block["size"]
         for block in blocks:
             at = bisect.bisect_left(self._turns, (block["born"],))
             block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
@@ -111,12 +111,19 @@ class PeakHistory:
             for number, one in enumerate(blocks)
             for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
         )
-        allocated = most = 0
-        peak_at = -1
-        for at, change, _ in changes:
+        allocated = most = steady = 0
+        peak_at = brief = -1
+        results: dict[tuple[int, int, int], int] = {}  # the most that is in use once one of autograd's is there
+        for at, change, number in changes:
             allocated += change
+            block = blocks[number]
             if allocated > most:
-                most, peak_at = allocated, at
+                most, peak_at, brief = allocated, at, number if block["brief"] else -1
+            if change > 0:
+                steady = max(steady, allocated * (not block["brief"]))
+                if not block["frames"] and not block["brief"]:
+                    result = block["size"], block["preceding"], block["following"]
+                    results[result] = max(results.get(result, 0), allocated)
         alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
         rows, place = [], 0
         sums: dict[str, int] = {}
@@ -149,6 +156,11 @@ class PeakHistory:
         return {
             "events": len(events),
             "peak": most,
+            # Without what operators took and gave back at once; what the peak has of that, and what was made before.
+            "steady": steady,
+            "brief": blocks[brief]["size"] if brief >= 0 else 0,
+            "before": [one["size"] for one in blocks[: max(brief, 0)] if not one["brief"]][-3:],
+            "results": [[*result, size] for result, size in results.items()] if len(events) < MOST_EVENTS else [],
             "categories": categories,
             "rows": rows[-2000:],
             "largest": [

@@ -17,7 +17,10 @@ from .socket_dir import OTHER_WAY
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
-CONVOLUTION = ["shapes", "dtype", "itemsize", "stride", "padding", "dilation", "groups", "transposed", "channels_last"]
+CONVOLUTION = (
+    "shapes", "dtype", "itemsize", "stride", "padding", "dilation", "groups", "transposed", "channels_last",
+    "gradients",
+)  # fmt: skip
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
@@ -33,7 +36,7 @@ class Reads:
         self.last = _HERE  # where the job has read last
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
-        self._convolutions: dict[Any, str] = {}
+        self._convolutions: dict[Any, tuple[str, int]] = {}
         self.misses_convolutions = False  # of compiled code, or cuDNN tries its kernels
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
@@ -108,19 +111,26 @@ class Reads:
         self.use(place, 1)
         return f"{place[0]}:{place[1]}" == self._other_way
 
-    def note_convolution(self, args: Any, out: Any, channels_last: Any) -> None:
-        """Note a convolution of the job's, once for each of its kind: its workspace is another on the GPU."""
+    def note_convolution(self, torch: Any, args: Any, out: Any) -> None:
+        """Note a convolution of the job's: its workspace is another on the GPU. Of each kind the line is kept, and the
+        most bytes that are allocated once its result is there.
+        """
         tensor, weight, _, stride, padding, dilation, transposed, _, groups = args
         is_last = any(
-            not one.is_contiguous() and one.dim() == 4 and one.is_contiguous(memory_format=channels_last)
+            not one.is_contiguous() and one.dim() == 4 and one.is_contiguous(memory_format=torch.channels_last)
             for one in (tensor, weight)
         )
         shapes = tuple(tuple(one.shape) for one in (tensor, weight, out))
         sides = tuple(map(tuple, (stride, padding, dilation)))
-        kind = (shapes, str(tensor.dtype)[6:], tensor.element_size(), *sides, groups, transposed, is_last)
-        if kind not in self._convolutions:
-            path, line, *_ = self._place()
-            self._convolutions[kind] = f"{os.path.basename(path)}:{line}"
+        gradients = tuple(torch.is_grad_enabled() and one.requires_grad for one in (tensor, weight))
+        kind = (shapes, str(tensor.dtype)[6:], tensor.element_size(), *sides, groups, transposed, is_last, gradients)
+        line, before = self._convolutions.get(kind, ("", 0))
+        in_use = torch.cuda.memory_stats_as_nested_dict(out.device)["allocated_bytes"]["all"]["current"]
+        if not line:
+            path, number, *_ = self._place()
+            line = f"{os.path.basename(path)}:{number}"
+        self._convolutions[kind] = line, max(before, in_use)
+        if not before:
             self._write()
 
     def read(self, to: int | None, size: int) -> None:
@@ -155,7 +165,9 @@ class Reads:
             path = frame.f_code.co_filename
             if path.startswith(self._torch):
                 inside = inside or path[len(self._torch) :]
-            elif not path.startswith((*OWN, "<")):
+            elif path.startswith(OWN):  # which calls PyTorch's own for the job
+                inside = ""
+            elif not path.startswith("<"):
                 return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
             frame = frame.f_back
         return "", 0, "", inside
@@ -163,7 +175,7 @@ class Reads:
     def _write(self) -> None:
         places = [[*place, times] for place, times in list(self._places.items())]
         known = {} if self.misses_convolutions else dict(self._convolutions)
-        convolutions = [[line, dict(zip(CONVOLUTION, kind))] for kind, line in known.items()]  # noqa: B905 - Python 3.8
+        convolutions = [[*at, dict(zip(CONVOLUTION, kind))] for kind, at in known.items()]  # noqa: B905 - Python 3.8
         with contextlib.suppress(OSError):
             with open(self._path + ".new", "w", encoding="utf-8") as file:
                 json.dump([places, convolutions], file)

@@ -1,6 +1,7 @@
 """Runs a job on a simulated GPU with PyTorch's own CUDA build, and reads what it came to."""
 
 import contextlib
+import math
 import re
 import secrets
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -39,9 +40,10 @@ from vramtui.dryrun.shield import GRACE, REFUSED, end_supervised, supervised
 from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
-from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, change_on_card
+from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.peak import BLOCK
 from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
@@ -90,7 +92,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[ObservedJob, ...]
     reports: tuple[DriverReport, ...]
     places: tuple[ReadPlace, ...] = ()
-    convolutions: dict[ConvolutionCall, str] = {}
+    convolutions: dict[ConvolutionCall, tuple[int, str]] = {}
     other_ways: dict[ReadPlace, DryRun] = {}
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
     steps: int | None = None
@@ -285,7 +287,11 @@ def result_of(run: CudaRun) -> DryRun:
         raise UserError(ended + not_started)
     full = next((one for one in processes if one.fatal_oom is not None), None)
     died = next((one for one in processes if one.job.end is not None and one.job.end.out_of_memory), None)
-    refused = _refused(run)
+    allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
+    # The largest request that the driver refused and that PyTorch's allocator has not reported.
+    refused = max(
+        (size for report in run.reports if report.pid not in allocators for size in report.refused), default=0
+    )
     fails_refused = bool(run.code) and refused > 0
     # As PyTorch 2.14 does at times in its own exit.
     is_done = (
@@ -306,7 +312,22 @@ def result_of(run: CudaRun) -> DryRun:
     elif fails_refused:
         text = f"there was no room for {format_bytes(refused)} more; the job ended with {run.code}"
     known = run.peaks.get((shown.job.pid, shown.index), {})
-    rows = _rows(shown, known)
+    summaries = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
+    rows = []
+    for end in shown.job.moments:
+        if end.device == shown.index:
+            row, in_use = summaries.get((end.phase, end.step), {}), end.allocated or 0
+            rows.append(
+                TraceRow(
+                    phase=end.phase,
+                    step=end.step if end.phase != "build" else -1,
+                    allocated=in_use,
+                    reserved=end.reserved or 0,
+                    peak_allocated=end.peak_allocated or max(in_use, int(row.get("peak", 0))),
+                    peak_reserved=end.peak_reserved or end.reserved or 0,
+                    categories=_summing_to(in_use, row.get("categories", {})),
+                )
+            )
     allocated = shown.counters.allocated_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
     spread = loaded_context_spread(run.device.capability)
@@ -329,17 +350,54 @@ def result_of(run: CudaRun) -> DryRun:
     torch = "" if shown.job.hello is None else shown.job.hello.torch
     convolved = ""
     if any(name == DEVICE_ENGINES for name, _ in calls):
-        changes = {call: change_on_card(call, card_limits(run.device), release_of(torch)) for call in run.convolutions}
-        less, more = (max((change[at] for change in changes.values()), default=0) for at in (0, 1))
-        if not changes:
+        low, high, line = _peak_with_convolutions(run, release_of(torch), allocated, known)
+        if not run.convolutions:
             convolved = WITHOUT_DEVICE_NOTE
-        elif max(less, more) > SMALL * allocated:
-            line = run.convolutions[max(changes, key=lambda call: max(changes[call]))]
-            bounds[line] = low, high = max(0, allocated - less), allocated + more
-            figures = f"{format_bytes(low, 1)} to {format_bytes(high, 1)}"
+        elif max(allocated - low, high - allocated) > SMALL * allocated:
+            bounds[line] = low, high
+            figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)}"
             convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
-    others = {name for name, _ in calls} - {DEVICE_ENGINES}
-    bounded = bool(run.ended_after is not None or unplaced or others or deciding or convolved)
+    not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
+    bounded = bool(run.ended_after is not None or unplaced or not_modelled or deciding or convolved)
+    doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
+    if run.ended_after is not None:
+        doubts.append(f"it was ended after {run.ended_after:g} s")
+        notes.append(f"bounded: {doubts[0]}, with {run.steps_done} steps done; later ones may take more")
+    elif run.code and run.cut_short:
+        doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
+    elif run.steps is not None and not run.cut_short and not run.code:
+        notes.append(f"its optimizers took {run.steps_done} of the {run.steps} steps after which it was to end")
+    if text is None:
+        caught = [oom for job in run.jobs for oom in job.ooms]
+        if caught or sum(one.counters.num_ooms or 0 for one in processes):
+            size = f" of {format_bytes(max(oom.asked for oom in caught))}" if caught else ""
+            doubts.append(f"a request{size} that failed was caught by the code")
+        elif refused:
+            doubts.append(f"a request of {format_bytes(refused)} that failed was caught by the code")
+        doubts += [
+            f"if {place.words} goes the other way, it does not fit"
+            for place, other in run.other_ways.items()
+            if not other.fits
+        ]
+    if not_modelled:
+        doubts.append("it called functions that are not modelled, and may have gone on without")
+    if convolved:
+        doubts.append("cuDNN chose how to convolve without a device")
+    if own:
+        notes.append(f"{NOT_STARTED}{', '.join(own)}")
+    if unknown := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
+        notes.append(f"not modelled: {', '.join(unknown)}")
+    if deciding or unplaced:
+        lines = []
+        for place in deciding[:MOST_PLACES]:
+            other, ways = run.other_ways.get(place), ""
+            if other is not None:
+                then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
+                ways = f" ({format_bytes(allocated, 1)}, the other way {then})"
+            lines.append(f"  {place.words}{ways}")
+        rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
+        lines += [f"  {rest:,} reads elsewhere"] if rest else []
+        notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
     takes_all = any(place.takes_all for place in deciding)
     sizes = [
         row.categories.get("inputs", 0) + row.categories.get("activations", 0)
@@ -359,7 +417,7 @@ def result_of(run: CudaRun) -> DryRun:
         gpus=run.gpus,
         capability=run.device.capability,
         total_memory=run.device.total_memory,
-        timeline=rows,
+        timeline=tuple(rows),
         peak_allocated=allocated,
         peak_reserved=reserved,
         peak_phase="" if peak_row is None else peak_row.phase,
@@ -377,19 +435,10 @@ def result_of(run: CudaRun) -> DryRun:
             if text is not None and takes_all
             else ""
         ),
-        doubts=(
-            *_doubts(run, processes, calls, text),
-            *(["cuDNN chose how to convolve without a device"] if convolved else ()),
-        ),
+        doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(
-            *run.notes,
-            *([ABORTED] if is_done else ()),
-            *_notes(run, calls, deciding, unplaced, own, allocated),
-            *filter(None, (convolved,)),
-            *differing,
-        ),
+        warnings=(*notes, *filter(None, (convolved,)), *differing),
         bounded=bounded,
         bounds=bounds,
         cut_short=run.cut_short,
@@ -401,33 +450,38 @@ def result_of(run: CudaRun) -> DryRun:
     )
 
 
-def _refused(run: CudaRun) -> int:
-    """Bytes of the largest request that the driver refused and that PyTorch's allocator has not reported; else 0."""
-    allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
-    return max((size for report in run.reports if report.pid not in allocators for size in report.refused), default=0)
-
-
-def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
-    """The ends of the phases; what their bytes are comes from the memory history."""
-    summaries = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
-    rows = []
-    for end in shown.job.moments:
-        if end.device != shown.index:
-            continue
-        row = summaries.get((end.phase, end.step), {})
-        allocated = end.allocated or 0
-        rows.append(
-            TraceRow(
-                phase=end.phase,
-                step=end.step if end.phase != "build" else -1,
-                allocated=allocated,
-                reserved=end.reserved or 0,
-                peak_allocated=end.peak_allocated or max(allocated, int(row.get("peak", 0))),
-                peak_reserved=end.peak_reserved or end.reserved or 0,
-                categories=_summing_to(allocated, row.get("categories", {})),
-            )
+def _peak_with_convolutions(
+    run: CudaRun, release: tuple[int, int], allocated: int, known: dict[str, Any]
+) -> tuple[int, int, str]:
+    """The least and the most that the peak may be with the workspaces of convolutions on a GPU, and the line of the one
+    that changes it most: each workspace is added to the memory that is in use once the result is there.
+    """
+    card, before, brief = card_limits(run.device), known.get("before", []), known.get("brief", 0)
+    beyond = allocated - known.get("peak", allocated)  # parts of blocks that no tensor has
+    results = [[*sizes, then + beyond] for *sizes, then in known.get("results", ())]
+    most = allocated, ""
+    at_peak: list[tuple[int, str]] = []
+    perhaps: list[tuple[int, str]] = []
+    for call, (forward, line) in run.convolutions.items():
+        tensor, weight, out = (-(-math.prod(shape) * call.itemsize // BLOCK) * BLOCK for shape in call.shapes)
+        of_input, of_weight = call.gradients
+        # The input's gradient comes before the weight's, at times with a copy of the weight between them.
+        inputs, weights = ([one for one in results if one[0] == size] for size in (tensor, weight))
+        is_last = before[-1:] == [weight] and (not of_input or tensor in before[:-1])
+        taken: tuple[tuple[Direction, bool, list[Any], list[Any], bool], ...] = (
+            ("forward", True, [[0, 0, 0, forward]], [], out in before),
+            ("input", of_input, inputs, [one for one in inputs if one[2] == weight], tensor in before),
+            ("weight", of_weight, weights, [one for one in weights if one[1] in (tensor, weight)], is_last),
         )
-    return tuple(rows)
+        for direction, is_taken, alike, own, may_be_peak in taken:
+            if is_taken and (alike or not results):
+                less, more = workspace_on_card(call, direction, card, release)
+                most = max(most, (max((one[3] for one in own or alike), default=allocated) + more, line))
+                if max((one[3] for one in alike), default=allocated) + brief >= allocated:
+                    (at_peak if may_be_peak else perhaps).append((less, line))
+    less, line = min(at_peak or perhaps or [(brief, "")])
+    least = max(known.get("steady", 0) + beyond, allocated - brief + min(less, brief))
+    return least, most[0], line if allocated - least > most[0] - allocated else most[1]
 
 
 def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:
@@ -436,56 +490,3 @@ def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:
         return {}
     rest = total - sum(parts.values())
     return {**dict.fromkeys(CATEGORIES, 0), **parts, "temporaries": max(0, parts.get("temporaries", 0) + rest)}
-
-
-def _doubts(
-    run: CudaRun, processes: Sequence[ProcessOnGpu], calls: Sequence[tuple[str, str]], failed: str | None
-) -> Iterator[str]:
-    """Why the job may not have done what it does on a GPU, though it did not fail."""
-    if run.ended_after is not None:
-        yield f"it was ended after {run.ended_after:g} s"
-    elif run.code and run.cut_short:
-        yield f"one process was ended after {run.steps} steps, and the job with {run.code}"
-    if failed is None:
-        caught = [oom for job in run.jobs for oom in job.ooms]
-        times = max(len(caught), sum(one.counters.num_ooms or 0 for one in processes))
-        refused = _refused(run)
-        if times:
-            size = f" of {format_bytes(max(oom.asked for oom in caught))}" if caught else ""
-            yield f"a request{size} that failed was caught by the code"
-        elif refused:
-            yield f"a request of {format_bytes(refused)} that failed was caught by the code"
-    for place, other in run.other_ways.items():
-        if failed is None and not other.fits:
-            yield f"if {place.words} goes the other way, it does not fit"
-    names = {name for name, _ in calls}
-    if names - {DEVICE_ENGINES}:
-        yield "it called functions that are not modelled, and may have gone on without"
-
-
-def _notes(
-    run: CudaRun, calls: Sequence[tuple[str, str]], deciding: Sequence[ReadPlace], unplaced: int, own: Sequence[str],
-    allocated: int,
-) -> Iterator[str]:  # fmt: skip
-    """Differences between this result and a GPU's own."""
-    steps = run.steps_done
-    if run.ended_after is not None:
-        yield f"bounded: it was ended after {run.ended_after:g} s, with {steps} steps done; later ones may take more"
-    elif run.steps is not None and not run.cut_short and not run.code:
-        yield f"its optimizers took {steps} of the {run.steps} steps after which it was to end"
-    if own:
-        yield f"{NOT_STARTED}{', '.join(own)}"
-    others = [f"{name} (called by {caller})" for name, caller in calls if name not in (OWN_RUNTIME, DEVICE_ENGINES)]
-    if others:
-        yield f"not modelled: {', '.join(others)}"
-    if deciding or unplaced:
-        lines = []
-        for place in deciding[:MOST_PLACES]:
-            other, ways = run.other_ways.get(place), ""
-            if other is not None:
-                figures = [format_bytes(one, 1) for one in (allocated, other.peak_allocated)]
-                ways = f" ({figures[0]}, the other way {'out of memory' if other.out_of_memory else figures[1]})"
-            lines.append(f"  {place.words}{ways}")
-        more = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
-        lines += [f"  {more:,} reads elsewhere"] if more else []
-        yield "\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines])

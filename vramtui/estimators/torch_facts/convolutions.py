@@ -348,7 +348,10 @@ def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int,
 
 
 class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A convolution as PyTorch calls it: what is read, the weight and what is written; `channels_last` is NHWC."""
+    """A convolution as PyTorch calls it: what is read, the weight and what is written; `channels_last` is NHWC.
+
+    `gradients` are those that it may have: the input's and the weight's.
+    """
 
     shapes: tuple[Sides, Sides, Sides]
     dtype: str
@@ -359,6 +362,7 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 1
     transposed: bool = False
     channels_last: bool = False
+    gradients: tuple[bool, bool] = (True, True)
 
     def plain(self, direction: Direction) -> Direction:
         """The direction of the plain convolution that it is: a transposed one is the input gradient of one."""
@@ -403,26 +407,14 @@ def asked_workspace(
     return measured or (0, None)
 
 
-def change_on_card(call: ConvolutionCall, card: CardLimits, release: Pair) -> tuple[int, int]:
-    """Bytes by which the workspace of a convolution, forward or backward, may be less and more on a real card than
-    cuDNN's own choice without a device. On Hopper an H100's was measured, and that choice for an H200; if no measured
-    one is near, and on other cards, it is between none and copies of all tensors, or what the H100 took.
+def workspace_on_card(call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair) -> tuple[int, int]:
+    """The least and the most bytes that the workspace of a convolution may take on a real card. On Hopper an H100's was
+    measured; if none near was, and on other cards, it is between none and copies of all tensors, or what the H100 took.
     """
-    hopper = CardLimits((HOPPER, 0), 132, 2048)
-    convolved, less, more = call.convolved(card, release), 0, 0
-    modelled = convolved.form
-    if modelled is not None and modelled.card == REAL:
-        modelled = msgspec.structs.replace(modelled, card=NEWER_ON)
-    for direction in _DIRECTIONS:
-        at = call.plain(direction)
-        nearest = measured_workspace(msgspec.structs.replace(convolved, form=modelled), at)
-        own = convolution_workspace(convolved, at, len(call.shapes[1]) - 2) if nearest is None else nearest[0]
-        real, is_measured = asked_workspace(call, direction, hopper, release)
-        least = most = real
-        if is_measured is None or card.capability[0] != HOPPER:
-            least, most = 0, max(real, copies(convolved, ("input", "weight", "output")) + HEADER)
-        less, more = max(less, own - least), max(more, most - own)
-    return less, more
+    real, is_measured = asked_workspace(call, direction, CardLimits((HOPPER, 0), 132, 2048), release)
+    if is_measured is not None and card.capability[0] == HOPPER:
+        return real, real
+    return 0, max(real, copies(call.convolved(card, release), ("input", "weight", "output")) + HEADER)
 
 
 def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
