@@ -91,12 +91,13 @@ class Follower:
         torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # noqa: SLF001 - as above
         threading.Thread._bootstrap_inner = again(threading.Thread._bootstrap_inner)  # type: ignore[attr-defined] # noqa: SLF001 - as above
 
-        def leave_fake_tensors(
-            module: Any,
-        ) -> None:  # of the job or DTensor: PyTorch finds no fallback in Python for them
-            module.FakeTensorMode.dispatch = within(module.FakeTensorMode.dispatch, yes=False)
+        def leave(owner: Any, name: str) -> None:
+            setattr(owner, name, within(getattr(owner, name), yes=False))
 
-        when_imported("torch._subclasses.fake_tensor", leave_fake_tensors)
+        # PyTorch finds no fallback in Python for fake tensors of the job or of DTensor, nor where vLLM compiles.
+        for name in ("dispatch", "from_tensor"):
+            when_imported("torch._subclasses.fake_tensor", lambda module, name=name: leave(module.FakeTensorMode, name))
+        when_imported("torch._dynamo.aot_compile", lambda module: leave(module, "aot_compile_fullgraph"))
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, self._reads, include, is_included))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
