@@ -7,20 +7,24 @@ import pytest
 
 JOB = """
 import torch, torch._dispatch.python
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.flop_counter import FlopCounterMode
 from vramtui.probe import emulated
 emulated.prepare(torch)
 ones, zeros = torch.ones(3), torch.zeros(3)
 print(bool(ones.all()), bool(zeros.all()), bool(torch.all(zeros)), bool(zeros.any()))
 print(torch.equal(ones, ones), torch.equal(ones, zeros), torch.allclose(ones, zeros), ones.allclose(ones))
-print(zeros.reshape(1, 3).all(dim=1).tolist(), torch.all(ones, dim=0, keepdim=True).tolist())
-print(torch.distributions.Normal(zeros, ones).batch_shape)
+row, shape = torch.all(ones, dim=0, keepdim=True).tolist(), torch.distributions.Normal(zeros, ones).batch_shape
+print(zeros.reshape(1, 3).all(dim=1).tolist(), row, shape)
 try:
     torch.distributions.Normal(zeros, -ones)
 except ValueError as error:
     print(str(error).split(" of shape")[0])
 with torch._subclasses.FakeTensorMode() as mode, torch._dispatch.python.enable_python_dispatcher():
     print(mode.from_tensor(ones).shape)  # as vLLM compiles
-print(torch.tensor([[ones.sum()], [torch.nn.Parameter(torch.tensor(2.0))]]).tolist())
+with FlopCounterMode(display=False), torch.no_grad():
+    print(TwoTensor(ones, ones) * 2.0)
+print(torch.tensor([[ones.sum()], [torch.nn.Parameter(torch.tensor(2.0))]]).tolist(), end=" ")
 print(torch.amp.GradScaler("cpu").get_scale(), torch.amp.GradScaler("cpu", enabled=False).get_scale())
 """
 
@@ -33,12 +37,11 @@ def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
     assert ran.stdout.splitlines() == [
         "True False False False",
         "True False False True",
-        "[False] [True]",
-        "torch.Size([3])",
+        "[False] [True] torch.Size([3])",
         "Expected parameter scale (Tensor",
         "torch.Size([3])",
-        "[[3.0], [2.0]]",
-        "65536.0 1.0",
+        "TwoTensor(tensor([2., 2., 2.]), tensor([2., 2., 2.]))",
+        "[[3.0], [2.0]] 65536.0 1.0",
     ]
 
 

@@ -28,7 +28,7 @@ from .guards import TURNS
 from .import_hook import around, when_imported
 
 SHARED = "_vramtui_dryrun"  # as which `vramtui/dryrun` is loaded: a job may have a vramtui of another version, or none
-KEY = "Fake"  # between autograd and the kernels (c10/core/DispatchKey.h, 2.0 to 2.14)
+KEY = "Fake"  # between autograd and the kernels (c10/core/DispatchKey.h, 2.0 to 2.14); above `Python` in 2.11
 
 
 class Follower:
@@ -56,7 +56,8 @@ class Follower:
             key = core._parse_dispatch_key(KEY)  # noqa: SLF001 - as above
             own, below = core.DispatchKeySet(key), core._dispatch_keyset_full_after(key)  # noqa: SLF001 - as above
             library = torch.library.Library("_", "IMPL")
-            library.fallback(self._passing(own, below), KEY, with_keyset=True)
+            follow = self._passing(own, below)
+            library.fallback(follow, KEY, with_keyset=True)
         except (AttributeError, RuntimeError, TypeError):
             return
         # Let views pass: they compute nothing, and PyTorch may give one another class (`_make_subclass`).
@@ -69,6 +70,15 @@ class Follower:
                 with contextlib.suppress(RuntimeError):  # TorchScript's own, which are not dispatched
                     aten.impl(full, torch.library.fallthrough_kernel, KEY)
         self._libraries = library, aten
+        if below.has(core.DispatchKey.Python):
+            known: set[str] = set()
+            _follow_each(torch, follow, known)
+
+            def enter(act: Any, mode: Any) -> Any:  # it may see operators that a library brought since
+                _follow_each(torch, follow, known)
+                return act(mode)
+
+            around(importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode, "__enter__", enter)
         include = core._dispatch_tls_set_dispatch_key_included  # noqa: SLF001 - as above
         include(KEY, True)
         is_included = core._dispatch_tls_is_dispatch_key_included  # noqa: SLF001 - as above
@@ -95,8 +105,8 @@ class Follower:
             setattr(owner, name, within(getattr(owner, name), yes=False))
 
         # PyTorch finds no fallback in Python for fake tensors of the job or of DTensor, nor where vLLM compiles.
-        for name in ("dispatch", "from_tensor"):
-            when_imported("torch._subclasses.fake_tensor", lambda module, name=name: leave(module.FakeTensorMode, name))
+        when_imported("torch._subclasses.fake_tensor", lambda module: leave(module.FakeTensorMode, "dispatch"))
+        when_imported("torch._subclasses.fake_tensor", lambda module: leave(module.FakeTensorMode, "from_tensor"))
         when_imported("torch._dynamo.aot_compile", lambda module: leave(module, "aot_compile_fullgraph"))
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, self._reads, include, is_included))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
@@ -122,18 +132,23 @@ class Follower:
         convolution = torch.ops.aten.convolution.default
         is_capturing = self._is_capturing
 
+        python = torch._C.DispatchKey.Python  # noqa: SLF001 - as above
+        is_above = below.has(python)
+
+        def wraps(op: Any, args: Any) -> bool:  # a number that C++ wrapped into a tensor is a number again here
+            return any(at < len(args) and type(args[at]) in numbers for at in facts_of(op).numbers)
+
         def run(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
-            for at in facts_of(op).numbers:  # a number that C++ wrapped into a tensor is a number again here
-                if at < len(args) and type(args[at]) in numbers:
-                    with plainly():
-                        return op(*args, **kwargs)
             rest = keys & below
-            if rest.raw_repr():
+            if rest.raw_repr() and not wraps(op, args):
                 return op._handle.redispatch_boxed(rest, *args, **kwargs)  # noqa: SLF001 - as above
-            with plainly():  # Python's dispatcher, which names one key at a time
+            with plainly():  # with a number, or Python's dispatcher, which names one key at a time
                 return op(*args, **kwargs)
 
         def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_above and keys.has(python):  # a mode or a subclass takes it, whose own operators are followed
+                with leave(own) if wraps(op, args) else contextlib.nullcontext():
+                    return run(keys, op, args, kwargs)
             with leave(own):
                 if launches.value != self._seen:  # a kernel of no operator ran, and may have written
                     values.epoch += 1
@@ -215,6 +230,30 @@ def load_shared(name: str) -> Any:
         sys.modules[SHARED] = package = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(package)
     return importlib.import_module(f"{SHARED}.{name}")
+
+
+def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
+    """Register `follow` for each operator that has no function by its name yet.
+
+    Where the key stands above `Python`, PyTorch looks for the function of an operator of a mode or of a tensor's
+    subclass by its name, and finds no fallback (`PythonKernelHolder`, torch/csrc/utils/python_dispatch.cpp, 2.11).
+    """
+    core = torch._C  # noqa: SLF001 - as above
+    for name in set(core._dispatch_get_all_op_names()) - known:  # noqa: SLF001 - as above
+        known.add(name)
+        if core._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001 - a view
+            continue
+        owner, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+
+        def named(
+            keys: Any, *args: Any, at: tuple[str, str, str] = (owner, packet, overload or "default"), **kwargs: Any
+        ) -> Any:
+            return follow(keys, functools.reduce(getattr, at, torch.ops), *args, **kwargs)
+
+        library = torch.library.Library(owner, "IMPL")
+        library.m.impl(rest, KEY, named, True)
+        _libraries.append(library)
 
 
 def _launches() -> Any:
