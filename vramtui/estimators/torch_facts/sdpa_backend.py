@@ -83,32 +83,27 @@ def _heads_match(call: AttentionCall, *, grouped_too: bool) -> bool:
 
 
 def _cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
-    query, key, value = call.query[3], call.key[2], call.value[3]
+    """`check_cudnn_tensor_shapes`: widths are multiples of 8, up to 256 on 9.0, and 192 over 128 (MLA) on 10.x.
+
+    From 2.14 on 256 on 10.x too, and in training 128 or 256 itself.
+    """
+    query, value = call.query[3], call.value[3]
+    widest, newer = max(query, value), call.release >= SHARED_HEADS_SINCE
+    limit = WIDEST_HEAD if capability == (9, 0) or (newer and capability[0] == 10) else NARROW_HEAD
+    takes_widths = query % 8 == 0 and value % 8 == 0 and widest <= limit
+    if newer and call.training and NARROW_HEAD < widest < WIDEST_HEAD:
+        takes_widths = False
     return (
         AMPERE <= capability <= (12, 1)
         and call.dtype in HALF_TYPES
-        and _cudnn_widths(query, value, capability, call)
-        and key != 1
+        and (takes_widths or (capability[0] == 10 and (query, value) == (192, 128)))
+        and call.key[2] != 1
         and call.query[2] != 1
         and (call.dropout * 16).is_integer()
         and _heads_match(call, grouped_too=True)
         and not call.deterministic
         and not call.trained_mask
     )
-
-
-def _cudnn_widths(query: int, value: int, capability: tuple[int, int], call: AttentionCall) -> bool:
-    """`check_cudnn_tensor_shapes`: widths are multiples of 8, up to 256 on 9.0, and 192 over 128 (MLA) on 10.x.
-
-    From 2.14 on 256 on 10.x too, and in training 128 or 256 itself.
-    """
-    if capability[0] == 10 and (query, value) == (192, 128):
-        return True
-    widest, newer = max(query, value), call.release >= SHARED_HEADS_SINCE
-    if newer and call.training and NARROW_HEAD < widest < WIDEST_HEAD:
-        return False
-    limit = WIDEST_HEAD if capability == (9, 0) or (newer and capability[0] == 10) else NARROW_HEAD
-    return query % 8 == 0 and value % 8 == 0 and widest <= limit
 
 
 def _flash(call: AttentionCall, capability: tuple[int, int]) -> bool:

@@ -495,16 +495,24 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
                 model = listed | {"tensors": tensors}
     if quantization == "mxfp4" and in_all_layers(how):
         quantization = None  # as a run's it would be only that of experts: each tensor has its bits
+    undescribed, is_of_net = "", is_net(config.text("model_type", ""))
+    if model_read.basis == "generic" and not model_read.counted and not is_of_net:
+        undescribed = next((key for key in BACKBONES if config.values.get(key)), "")
+        if not undescribed and model.get("vocab_size", 1) <= 1:  # a net that reads no words
+            nested = (
+                printable(key[:40]) for key, part in config.values.items() if isinstance(part, dict) and len(part) > 1
+            )
+            undescribed = next((key for key in nested if key.endswith("_config")), "its keys")
     return ConfigFile(
         architecture=name,
         model=model,
         precision=precision,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=_undescribed(config, model) if model_read.basis == "generic" and not model_read.counted else "",
+        undescribed=undescribed,
         partial=LANGUAGE if model_read.partial else "",
         basis=model_read.basis,
-        counted=model_read.counted or is_net(config.text("model_type", "")),
+        counted=model_read.counted or is_of_net,
         guessed=tuple(_guessed_values(config, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group and kind_of(group) is not None for group in model.get("tensors", ())),
     )
@@ -550,17 +558,6 @@ def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Ta
         partial=LANGUAGE if model.partial else "",
         basis=model.basis,
     )
-
-
-def _undescribed(config: Fields, model: Table) -> str:
-    """The key of a net without sizes: a backbone, or all that reads no words."""
-    if is_net(config.text("model_type", "")):
-        return ""
-    backbone = next((key for key in BACKBONES if config.values.get(key)), "")
-    if backbone or model.get("vocab_size", 1) > 1:
-        return backbone
-    parts = (printable(key[:40]) for key, part in config.values.items() if isinstance(part, dict) and len(part) > 1)
-    return next((key for key in parts if key.endswith("_config")), "its keys")
 
 
 def _architecture(config: Fields) -> str:
