@@ -1,6 +1,7 @@
 """The hook that brings the probe into a job: under each Python that a job may run under, from 3.8 on."""
 
 import ast
+import importlib
 import os
 import shutil
 import subprocess
@@ -40,6 +41,14 @@ def test_what_travels_into_a_job_has_nothing_that_python_3_8_cannot_read(path: P
         assert name not in NEWER, f"{path.name}:{node.lineno} uses {name}"  # type: ignore[attr-defined]  # it has a name
         generic = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id
         assert generic not in {"dict", "list", "tuple", "set", "frozenset", "type", "Callable", "Iterable", "Iterator"}
+
+
+def test_several_functions_wait_for_one_module() -> None:
+    seen: list[str] = []
+    for _ in range(2):
+        when_imported("tabnanny", lambda module: seen.append(module.__name__))
+    importlib.import_module("tabnanny")
+    assert seen == ["tabnanny"] * 2
 
 
 def _never_evaluated(tree: ast.AST) -> Iterator[ast.AST]:

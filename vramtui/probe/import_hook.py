@@ -19,8 +19,12 @@ def when_imported(name: str, ready: Callable[[ModuleType], object]) -> None:
     module = sys.modules.get(name)
     if module is not None:
         _quietly(ready, module)
-    else:
-        sys.meta_path.insert(0, _Finder(name, ready))
+        return
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder) and finder.name == name:
+            finder.ready.append(ready)
+            return
+    sys.meta_path.insert(0, _Finder(name, ready))
 
 
 def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
@@ -34,13 +38,13 @@ class _Finder:
     """Lets the other finders find, and puts itself between the module and its loader."""
 
     def __init__(self, name: str, ready: Callable[[ModuleType], object]) -> None:
-        self._name = name
-        self._ready = ready
+        self.name = name
+        self.ready = [ready]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self.name:
             return None
         for finder in list(sys.meta_path):
             find = None if finder is self else getattr(finder, "find_spec", None)
@@ -55,7 +59,8 @@ class _Finder:
         """The module has been imported: the job's imports are its own again."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            _quietly(self._ready, module)
+            for ready in self.ready:
+                _quietly(ready, module)
 
 
 class _Loader:
