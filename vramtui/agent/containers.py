@@ -19,6 +19,7 @@ the machine's own where it shares the machine's network.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -60,7 +61,11 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
         path = line.split(":", 2)[-1]
         pod, docker, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
         if pod is not None:
-            return "pod " + (_pod_name(known) or pod[1])
+            name = ""
+            if "KUBERNETES_SERVICE_HOST" in known:
+                name = next((known[name] for name in _POD_NAMES if name in known), known.get("HOSTNAME", ""))
+            space = next((known[name] + "/" for name in _NAMESPACES if name in known), "")
+            return "pod " + (pod[1] if name in ("", os.uname().nodename) else space + name)
         if docker is not None:
             kind = _NAMES.get(docker[1] or "", docker[1] or "container")
             chosen = _HOST_NAME.search(environment)  # a host name that is neither its id nor the machine's name
@@ -89,7 +94,18 @@ def name_of(kind: str, identifier: str) -> str | None:
     now = time.monotonic()
     asked_at, name = known_names.get((kind, identifier), (-ASK_AGAIN, None))
     if name is None and now - asked_at >= ASK_AGAIN:
-        name = _read_name(kind, identifier)
+        names: list[Any] = []
+        for folder in DOCKER if kind == "docker" else ():
+            config = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))
+            names.append(config.get("Name") if isinstance(config, dict) else None)
+        folders = [os.path.expanduser(folder) for folder in PODMAN] if kind == "podman" else ()
+        for folder, driver in itertools.product(folders, ("overlay", "vfs", "btrfs")):
+            config = _json(os.path.join(folder, driver + "-containers", "containers.json"))
+            for entry in config if isinstance(config, list) else ():
+                if isinstance(entry, dict) and entry.get("id") == identifier and isinstance(entry.get("names"), list):
+                    names += entry["names"]
+        plain = (name.lstrip("/") for name in names if isinstance(name, str))
+        name = next((name for name in plain if _NAME.fullmatch(name)), None)
         if len(known_names) >= MOST_CONTAINERS:
             known_names.clear()
         known_names[kind, identifier] = now, name
@@ -101,21 +117,6 @@ def is_unnamed(container: str | None) -> bool:
     return container is not None and _UNNAMED.fullmatch(container) is not None
 
 
-def _read_name(kind: str, identifier: str) -> str | None:
-    names: list[Any] = []
-    for folder in DOCKER if kind == "docker" else ():
-        config = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))
-        names.append(config.get("Name") if isinstance(config, dict) else None)
-    for folder in PODMAN if kind == "podman" else ():
-        for driver in ("overlay", "vfs", "btrfs"):
-            config = _json(os.path.join(os.path.expanduser(folder), driver + "-containers", "containers.json"))
-            for entry in config if isinstance(config, list) else ():
-                if isinstance(entry, dict) and entry.get("id") == identifier and isinstance(entry.get("names"), list):
-                    names += entry["names"]
-    plain = (name.lstrip("/") for name in names if isinstance(name, str))
-    return next((name for name in plain if _NAME.fullmatch(name)), None)
-
-
 def _json(path: str) -> object:
     """Return what an engine keeps there; None if it cannot be read or is something else."""
     import json  # noqa: PLC0415 - once a container, and the dashboard's first rows wait for this module
@@ -125,17 +126,6 @@ def _json(path: str) -> object:
             return json.loads(file.read(MOST_KEPT).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _pod_name(known: dict[str, str]) -> str | None:
-    """Return the pod's name, after its namespace if known; None if its environment does not name it."""
-    if "KUBERNETES_SERVICE_HOST" not in known:
-        return None
-    pod = next((known[name] for name in _POD_NAMES if name in known), known.get("HOSTNAME", ""))
-    if not pod or pod == os.uname().nodename:
-        return None
-    space = next((known[name] for name in _NAMESPACES if name in known), "")
-    return space + ("/" if space else "") + pod
 
 
 def _variables(environment: bytes) -> dict[str, str]:

@@ -129,7 +129,24 @@ def _read(key: str, value: str) -> dict[str, object]:
             raise _refusal(key, value, "it is a whole number of MiB")
         return {SIZES[key]: (int(value) * MIB)}
     if key == "roundup_power2_divisions":
-        return {"roundup_divisions": _divisions(key, value)}
+        # From one number, or from `[256:1,512:2,>:8]` (lower bounds in MiB): a first bound also stands for all below
+        # it, and `>` for all above the last; in between nothing is filled in.
+        if not value.startswith("["):
+            return {"roundup_divisions": (_power(key, value),) * INTERVALS}
+        filled, last = [0] * INTERVALS, 0
+        for number, entry in enumerate(value.strip("[]").split(",")):
+            bound, colon, text = entry.partition(":")
+            if not colon:
+                raise _refusal(key, value, "a list holds entries like 256:4, and >:8 for all above")
+            divisions = 0 if text == "0" else _power(key, text)
+            if bound == ">":
+                filled[last + 1 :] = [divisions] * (INTERVALS - last - 1)
+                continue
+            last = min(_power(key, bound).bit_length() - 1, INTERVALS - 1)
+            if number == 0:
+                filled[:last] = [divisions] * last
+            filled[last] = divisions
+        return {"roundup_divisions": tuple(filled)}
     if key == "expandable_segments":
         if value not in {"True", "False"}:
             raise _refusal(key, value, "it is True or False")
@@ -141,30 +158,6 @@ def _read(key: str, value: str) -> dict[str, object]:
 
 def _refusal(key: str, value: str, reason: str) -> UserError:
     return UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key}:{value} is refused; {reason}")
-
-
-def _divisions(key: str, value: str) -> tuple[int, ...]:
-    """Divisions for every interval, from one number or from `[256:1,512:2,>:8]` (lower bounds in MiB).
-
-    A first bound also stands for all below it, and `>` for all above the last; in between nothing is filled in.
-    """
-    if not value.startswith("["):
-        return (_power(key, value),) * INTERVALS
-    filled = [0] * INTERVALS
-    last = 0
-    for number, entry in enumerate(value.strip("[]").split(",")):
-        bound, colon, text = entry.partition(":")
-        if not colon:
-            raise _refusal(key, value, "a list holds entries like 256:4, and >:8 for all above")
-        divisions = 0 if text == "0" else _power(key, text)
-        if bound == ">":
-            filled[last + 1 :] = [divisions] * (INTERVALS - last - 1)
-            continue
-        last = min(_power(key, bound).bit_length() - 1, INTERVALS - 1)
-        if number == 0:
-            filled[:last] = [divisions] * last
-        filled[last] = divisions
-    return tuple(filled)
 
 
 def _power(key: str, text: str) -> int:

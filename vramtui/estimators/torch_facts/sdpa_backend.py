@@ -150,16 +150,6 @@ def fused_backward_bytes(b: int, n: int, s: int, d: int) -> int:
     return rounded(b * n * s * (d + 1) * FLOAT)
 
 
-class _Tile(NamedTuple):
-    """One block of the memory-efficient backward kernel: `queries` rows by `columns` of the queries' gradient; partial
-    gradients of keys and values in multiples of `keys_width` columns, 0 if they stay in registers.
-    """
-
-    queries: int
-    columns: int
-    keys_width: int = 0
-
-
 class EfficientKernel(NamedTuple):
     """Inputs of the choice of memory-efficient kernel: fp16 or bf16, the card, and whether there is dropout."""
 
@@ -168,20 +158,24 @@ class EfficientKernel(NamedTuple):
     dropout: bool = False
 
 
-def _tile(widest: int, kernel: EfficientKernel) -> _Tile:
-    """Which kernel of kernels/cutlassB.h takes heads so wide, as measured over widths, types and cards."""
+def _tile(widest: int, kernel: EfficientKernel) -> tuple[int, int, int]:
+    """The block of the kernel of kernels/cutlassB.h that takes heads so wide, as measured over widths, types and cards.
+
+    Rows and columns of the queries' gradient; partial gradients of keys and values are in multiples of the third
+    number, 0 if they stay in registers.
+    """
     small = kernel.capability in _SMALL_SHARED_MEMORY
     if not kernel.half:
-        return _Tile(128, 64) if widest > 64 and kernel.capability >= (8, 0) and not small else _Tile(64, 64)
+        return (128 if widest > 64 and kernel.capability >= (8, 0) and not small else 64), 64, 0
     if widest <= 64:
-        return _Tile(64, 64)
+        return 64, 64, 0
     if widest > 128:
-        return _Tile(128, 64, 128)
+        return 128, 64, 128
     if not small:
-        return _Tile(128, 128)
+        return 128, 128, 0
     if kernel.capability == (7, 5) or (widest <= 96 and not kernel.dropout):
-        return _Tile(128, 64)
-    return _Tile(64, 64, 64)
+        return 128, 64, 0
+    return 64, 64, 64
 
 
 def efficient_staging_bytes(heads: int, s: int, t: int, widths: tuple[int, int], kernel: EfficientKernel) -> int:
@@ -191,14 +185,14 @@ def efficient_staging_bytes(heads: int, s: int, t: int, widths: tuple[int, int],
     (PyTorch 2.13): `heads` is b x n, of `s` queries and `t` keys, whose `widths` are d and e.
     """
     d, e = widths
-    tile = _tile(max(d, e), kernel)
-    numbers = -(-s // tile.queries) * -(-d // tile.columns) * (tile.queries * tile.columns + 4)
-    if tile.keys_width:
+    rows, columns, keys_width = _tile(max(d, e), kernel)
+    numbers = -(-s // rows) * -(-d // columns) * (rows * columns + 4)
+    if keys_width:
         splits = -(-t // _KEY_BLOCK)
         if heads >= _MOST_HEADS and t <= 2 * _KEY_BLOCK:
             splits = 1
         splits = max(1, min(splits, _MOST_SPLITS // heads))
-        numbers += splits * _KEY_BLOCK * (_up(d, tile.keys_width) + _up(e, tile.keys_width))
+        numbers += splits * _KEY_BLOCK * (_up(d, keys_width) + _up(e, keys_width))
     return heads * _up(numbers, 4) * FLOAT
 
 

@@ -304,18 +304,15 @@ def weights_beside(config: Path) -> CheckpointWeights | None:
     """The weights in a config's folder; None if they are not, or not wholly, downloaded."""
     for name, read in ((WEIGHTS, read_safetensors), (INDEX, read_index)):
         path = config.with_name(name)
-        if config.name == CONFIG and path.is_file() and not _is_pointer(path):
+        if config.name == CONFIG and path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(LFS)) == LFS:  # Git LFS has left a line of text in the place of a large file
+                    continue
             try:
                 return read(path)
             except MissingShardError:
                 return None
     return None
-
-
-def _is_pointer(path: Path) -> bool:
-    """Return whether Git LFS has left a line of text in the place of a large file."""
-    with path.open("rb") as file:
-        return file.read(len(LFS)) == LFS
 
 
 def folder_index(folder: Path) -> str:
