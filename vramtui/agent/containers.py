@@ -50,7 +50,13 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
         groups: what /proc/PID/cgroup holds.
         environment: what /proc/PID/environ holds, where that may be read.
     """
-    known = _variables(environment)
+    known: dict[str, str] = {}  # variables that name a container, as far as their values are names
+    if any(name in environment for name in _MARKS):
+        wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES)}
+        for entry in environment.split(b"\0"):
+            name, _, value = entry.decode("utf-8", "replace").partition("=")
+            if name in wanted and _NAME.fullmatch(value):
+                known[name] = value
     text = groups.decode("utf-8", "replace")
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
@@ -126,16 +132,3 @@ def _json(path: str) -> object:
             return json.loads(file.read(MOST_KEPT).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _variables(environment: bytes) -> dict[str, str]:
-    """Those that name a container, as far as their values are names."""
-    variables: dict[str, str] = {}
-    if not any(name in environment for name in _MARKS):
-        return variables
-    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES)}
-    for entry in environment.split(b"\0"):
-        name, _, value = entry.decode("utf-8", "replace").partition("=")
-        if name in wanted and _NAME.fullmatch(value):
-            variables[name] = value
-    return variables

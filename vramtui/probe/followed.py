@@ -42,7 +42,9 @@ class Follower:
     def __init__(self, torch: Any, reads: Any) -> None:
         self._torch, self._reads = torch, reads
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
-        self._launches: Any = _launches()
+        self._launches: Any = ctypes.c_uint64(0)
+        with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched
+            self._launches = ctypes.c_uint64.in_dll(ctypes.CDLL(None), "vramtui_launches")
         self._seen = 0  # launches of kernels so far that operators made
         self._is_capturing = torch.cuda.is_current_stream_capturing
         self._copy = torch.ops.aten.copy_.default
@@ -254,13 +256,6 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
         library = torch.library.Library(owner, "IMPL")
         library.m.impl(rest, KEY, named, True)
         _libraries.append(library)
-
-
-def _launches() -> Any:
-    """The driver's count of kernels that were launched; 0 for a driver that counts none."""
-    with contextlib.suppress(ValueError, AttributeError):
-        return ctypes.c_uint64.in_dll(ctypes.CDLL(None), "vramtui_launches")
-    return ctypes.c_uint64(0)
 
 
 def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> None:

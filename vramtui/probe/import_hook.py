@@ -20,11 +20,11 @@ def when_imported(name: str, ready: Callable[[ModuleType], object]) -> None:
     if module is not None:
         _quietly(ready, module)
         return
-    for finder in sys.meta_path:
-        if isinstance(finder, _Finder) and finder.name == name:
-            finder.ready.append(ready)
-            return
-    sys.meta_path.insert(0, _Finder(name, ready))
+    finder = next((one for one in sys.meta_path if isinstance(one, _Finder) and one.name == name), None)
+    if finder is None:
+        finder = _Finder(name)
+        sys.meta_path.insert(0, finder)
+    finder.ready.append(ready)
 
 
 def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
@@ -37,9 +37,9 @@ def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
 class _Finder:
     """Lets the other finders find, and puts itself between the module and its loader."""
 
-    def __init__(self, name: str, ready: Callable[[ModuleType], object]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.ready = [ready]
+        self.ready: list[Callable[[ModuleType], object]] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -62,17 +62,13 @@ class AllocatorConfig:
         """
         settings: dict[str, object] = {}
         seen: set[str] = set()
-        pairs: list[tuple[str, str]] = []
         for part in filter(None, _OUTER_COMMA.split("".join(text.split()))):  # a list in brackets is one value
             key, colon, value = part.partition(":")
             if not colon or not value:
                 raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {part!r} is not of the form key:value{nearest(key, KEYS)}")
-            pairs.append((key, value))
-        for key, value in pairs:
             if key not in KEYS:
-                raise UserError(
-                    f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is not a setting of the allocator{nearest(key, KEYS)}"
-                )
+                hint = nearest(key, KEYS)
+                raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is not a setting of the allocator{hint}")
             if key in seen:
                 raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key} is set twice")
             seen.add(key)

@@ -63,11 +63,12 @@ def can_use(backend: SdpaBackend, call: AttentionCall, capability: tuple[int, in
     """Return whether the kernel takes the call (`check_tensor_shapes`, `check_nonzero_sequence_lengths_dense`)."""
     if backend == "math":
         return True
-    dense = all(len(shape) == 4 for shape in (call.query, call.key, call.value)) and 0 not in (
-        call.query[2],
-        call.key[2],
+    dense = all(len(shape) == 4 for shape in (call.query, call.key, call.value))
+    return (
+        dense
+        and 0 not in (call.query[2], call.key[2])
+        and {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}[backend](call, capability)
     )
-    return dense and {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}[backend](call, capability)
 
 
 def choose_backend(call: AttentionCall, capability: tuple[int, int]) -> SdpaBackend:
