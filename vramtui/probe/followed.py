@@ -248,13 +248,13 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
         owner, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
 
-        def named(
+        def call_by_name(
             keys: Any, *args: Any, at: tuple[str, str, str] = (owner, packet, overload or "default"), **kwargs: Any
         ) -> Any:
             return follow(keys, functools.reduce(getattr, at, torch.ops), *args, **kwargs)
 
         library = torch.library.Library(owner, "IMPL")
-        library.m.impl(rest, KEY, named, True)
+        library.m.impl(rest, KEY, call_by_name, True)
         _libraries.append(library)
 
 
