@@ -46,9 +46,9 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != self.name:
             return None
-        for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+        # Those behind this one: another of the same name asks this one, and would be asked again.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ():
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 if spec.loader is not None:
                     spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]  # one in all but name

@@ -5,7 +5,6 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,22 +16,21 @@ NAME = "imported_later_on"
 
 @pytest.fixture
 def patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Patches]:
-    (tmp_path / f"{NAME}.py").write_text("def launch():\n    return 'its own'\n")
+    (tmp_path / f"{NAME}.py").write_text("def launch():\n    return 'its own'\nend = launch\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     made = Patches()
 
-    def patch(module: ModuleType) -> None:
-        made.set(module, "launch", lambda: "ours")
-
-    when_imported(NAME, patch)
+    when_imported(NAME, lambda module: made.set(module, "launch", lambda: "ours"))
+    when_imported(NAME, lambda module: made.set(module, "end", lambda: "ours"))
     yield made
     made.undo()
     sys.modules.pop(NAME, None)
 
 
 def launched() -> str:
-    answer: str = importlib.import_module(NAME).launch()
-    return answer
+    module = importlib.import_module(NAME)
+    assert module.end() == module.launch()
+    return str(module.launch())
 
 
 def test_a_module_is_patched_as_it_is_imported(patches: Patches) -> None:
