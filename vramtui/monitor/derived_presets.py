@@ -28,7 +28,10 @@ MEMORY = 1 * GIB  # of address space; Python and an estimate need 0.3
 PROCESSOR = 3  # seconds for each process
 PATIENCE = 8.0  # seconds of wall clock for each: others use the processor as well, and a folder may hang
 # As `-m` would, but never from the current folder, which may hold anybody's files.
-_START = f"import sys; del sys.path[0]; from {__name__} import answer_all; answer_all()"
+_START = (
+    "import sys; del sys.path[0]; from vramtui.core.base.deferred import defer; defer(); "
+    f"from {__name__} import answer_all; answer_all()"
+)
 
 
 class ConfinedError(UserError):
@@ -143,7 +146,7 @@ def _answer(pid: int, command: str) -> _Answer:
 _Job = tuple[int, float | None, str]
 _FILE = re.compile(r"\.(?:ya?ml|json)\b")  # configuration files of training programs
 KEPT = 1 << 15
-IDLE = 1.0  # seconds that the thread waits for more
+IDLE = 0.2  # seconds that the thread waits for more, and its child takes 25 MB
 MOST_PROBLEMS = 20
 MOST_WAITS = 2  # failures after which a command that waits leaves the other processes out
 HINT = "m gives it a preset."

@@ -1,5 +1,7 @@
 """Checks a preset's tables: each key is compared with the core's Structs, and each fault is a sentence."""
 
+from __future__ import annotations  # msgspec.inspect, which only a file with an error needs, is loaded late
+
 import datetime as dt
 import operator
 from collections.abc import Iterator, Mapping

@@ -3,9 +3,11 @@ and are stopped and continued quickly.
 """
 
 import codecs
+import contextlib
 import os
 import selectors
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -191,8 +193,10 @@ class TerminalDriver(LinuxDriver):
         super().process_message(message)
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        columns, rows = super()._get_terminal_size()
-        return min(columns, MOST_COLUMNS), min(rows, MOST_ROWS)
+        columns, rows = 80, 25
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            columns, rows = os.get_terminal_size(sys.__stdout__.fileno())  # type: ignore[union-attr]  # None is suppressed
+        return min(columns or 80, MOST_COLUMNS), min(rows or 25, MOST_ROWS)
 
     def _is_asked_to_stop(self) -> None:
         if monotonic() - self._continued_at < AT_ONCE:

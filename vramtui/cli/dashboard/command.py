@@ -18,6 +18,7 @@ from vramtui.cli.common.open_source import (
 from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame
+from vramtui.core.base.deferred import defer, end_deferring, prune_nvml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
@@ -88,19 +89,17 @@ def open_dashboard(options: DashboardOptions) -> None:
             if isinstance(first, Sample):
                 frame.show(first, opened.banner)
         # What follows is loaded while the first frame stands.
-        # An import of it fails meanwhile: asyncio works without, and OpenSSL takes 5 MB.
-        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # as importlib has it
+        prune_nvml()
+        defer()
         from vramtui.app.app import Dashboard  # Textual takes 150 ms to load
         from vramtui.app.keys import NOTICE
         from vramtui.app.services import Services, StartOptions
         from vramtui.app.shutdown import run_dashboard
-
-        if sys.modules["ssl"] is None:
-            del sys.modules["ssl"]
         from vramtui.cli.dashboard.services import first_time_hint, whole_services
         from vramtui.monitor.jobs import from_library
         from vramtui.presets import PresetLibrary
 
+        end_deferring()
         library = PresetLibrary()
         shown = from_library(preset) if preset is not None else None
         if settings.keys:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Collection
 from enum import Enum, auto
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -71,14 +70,14 @@ def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
 @lru_cache(1)
 def names_on_hub() -> dict[str, tuple[str, str]]:
     """The name as the Hub writes it and the key of the bundled preset, by the name in lower case."""
-    text = files("vramtui.models.stores").joinpath("hub_ids.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("hub_ids.toml").read_text(encoding="utf-8")
     return {name.lower(): (name, key) for key, names in toml.loads(text).items() for name in names}
 
 
 @lru_cache(1)
 def configs_on_hub() -> dict[str, tuple[str, HubConfig]]:
     """The name as the Hub writes it and its config, by the name in lower case."""
-    text = files("vramtui.models.stores").joinpath("hub_configs.json").read_bytes()
+    text = Path(__file__).with_name("hub_configs.json").read_bytes()
     rows = msgspec.json.decode(text, type=tuple[HubConfig, ...])
     return {name.lower(): (name, row) for row in rows for name in row.names}
 
