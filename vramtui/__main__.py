@@ -37,7 +37,7 @@ def _run_command_line(arguments: list[str]) -> None:
     # Whoever works on for long looks again once that is done.
     gc.disable()
     if arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        from vramtui.core.base.deferred import defer  # noqa: PLC0415 - past the parser
+        from vramtui.core.base.late import defer  # noqa: PLC0415 - past the parser
 
         defer()
         from vramtui.cli.common.option_groups import DashboardOptions  # noqa: PLC0415 - past the parser

@@ -29,7 +29,7 @@ PROCESSOR = 3  # seconds for each process
 PATIENCE = 8.0  # seconds of wall clock for each: others use the processor as well, and a folder may hang
 # As `-m` would, but never from the current folder, which may hold anybody's files.
 _START = (
-    "import sys; del sys.path[0]; from vramtui.core.base.deferred import defer; defer(); "
+    "import sys; del sys.path[0]; from vramtui.core.base.late import defer; defer(); "
     f"from {__name__} import answer_all; answer_all()"
 )
 

@@ -6,15 +6,17 @@ Everything is a function of the seed and of the time since the start, so the sam
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.readings import Absence, Ancestors, Gpu, Host, Memory, Process, Sample
 
 
-class DemoStage(msgspec.Struct, frozen=True):
-    """A stage of a job: `seconds` long, its memory goes from its last value to `end` bytes.
+class DemoStage(msgspec.Struct, frozen=True, array_like=True):
+    """A stage of a job: `seconds` long, its memory goes from its last value to `end` MiB.
 
     A `ramp` grows evenly, as weights do while they load; otherwise all is taken at the beginning, as the caching
     allocator takes its segments.
@@ -33,6 +35,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         age: seconds it has been running when the demo begins.
         busy: GPU utilisation in per cent.
         cpu: host CPU in per cent of a core.
+        host_memory: in GiB.
         container: name of its container or job.
         above: pid and command of the script that started it, if one did.
     """
@@ -71,61 +74,17 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         memory = CONTEXT
         for stage in self.stages:
             if into < stage.seconds:
-                grown = int((stage.end - memory) * into / stage.seconds) // MIB * MIB
-                return memory + grown if stage.ramp else stage.end
+                grown = int((stage.end * MIB - memory) * into / stage.seconds) // MIB * MIB
+                return memory + grown if stage.ramp else stage.end * MIB
             into -= stage.seconds
-            memory = stage.end
+            memory = stage.end * MIB
         return memory if self.pause is None else None
 
 
 CONTEXT = 752 * MIB  # a training job on an H200 takes 742 to 762 (tests/golden/card)
-EXPERIMENT = (4102, "bash experiment.sh --train --evaluate")
-
-
-TRAINING = DemoJob(
-    gpu=0, pid=4213, user="anna", name="python", age=400, busy=97, cpu=104.0, host_memory=21 * GIB, pause=20,
-    command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 2048 --bf16 --lora-r 16",
-    container="slurm 4127", above=EXPERIMENT,
-    stages=(
-        DemoStage("import", 6, CONTEXT),
-        DemoStage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
-        DemoStage("first forward", 3, 64 * GIB),
-        DemoStage("first backward", 4, 72 * GIB),
-        # Training steps whose evaluations between epochs give the cache back to the driver.
-        *((DemoStage("train", 300, 75 * GIB + 614 * MIB), DemoStage("evaluate", 25, 31 * GIB)) * 12),
-    ),
-)  # fmt: skip
-SERVER = DemoJob(
-    gpu=1, pid=5120, user="bo", name="python", age=7260, busy=41, cpu=163.0, host_memory=9 * GIB,
-    command="python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8", container="docker 9b1c0f2e4d7a",
-    stages=(
-        DemoStage("load", 40, CONTEXT + 14600 * MIB, ramp=True),
-        DemoStage("serve", 86400, 20 * GIB + 938 * MIB),
-    ),
-)  # fmt: skip
-SMALL = DemoJob(
-    gpu=2, pid=6001, user="carla", name="python", age=130, busy=88, cpu=99.0, host_memory=4 * GIB, pause=45,
-    command="python train_gpt2.py --size 124M",
-    stages=(
-        DemoStage("import", 5, CONTEXT),
-        DemoStage("first step", 3, 17 * GIB),
-        DemoStage("train", 600, 18 * GIB + 160 * MIB),
-    ),
-)  # fmt: skip
-NOTEBOOK = DemoJob(
-    gpu=2, pid=3177, user="dora", name="python3", age=95000, busy=2, cpu=0.3, host_memory=2 * GIB,
-    command="/opt/conda/bin/python3 -m ipykernel_launcher -f kernel-7d1c.json",
-    stages=(DemoStage("idle", 1e9, 3 * GIB + 92 * MIB),),
-)  # fmt: skip
-EVALUATION = DemoJob(
-    gpu=3, pid=7044, user="anna", name="python", age=75, busy=63, cpu=100.0, host_memory=17 * GIB, pause=60,
-    command="python eval.py --checkpoint runs/0412/step_8000.pt", container="slurm 4127", above=EXPERIMENT,
-    stages=(
-        DemoStage("load", 20, CONTEXT + 15316 * MIB, ramp=True),
-        DemoStage("evaluate", 160, 22 * GIB + 704 * MIB),
-    ),
-)  # fmt: skip
-JOBS = (TRAINING, SERVER, SMALL, NOTEBOOK, EVALUATION)
+_TABLES = toml.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+JOBS = msgspec.convert(_TABLES["job"], tuple[DemoJob, ...])
+TRAINING, SERVER, SMALL = JOBS[:3]
 
 
 TOTAL = 143771 * MIB  # nvidia-smi's figure for an H200
@@ -194,7 +153,7 @@ class DemoSource:
                 command=job.command,
                 started_at=self._start + job.started(elapsed),
                 cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
-                host_memory=job.host_memory,
+                host_memory=job.host_memory * GIB,
                 sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
                 container=job.container,
                 ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),

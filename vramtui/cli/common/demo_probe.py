@@ -5,6 +5,7 @@ from typing import get_args
 
 import msgspec
 
+from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.observation.probe_messages import (
@@ -59,7 +60,7 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
 
         # The fullest moment of a step where the cache is full, and less where an evaluation gave it back.
         peak, now = near(estimate.allocated), memory - CONTEXT
-        reserved = max(stage.end for stage in job.stages) - CONTEXT
+        reserved = max(stage.end for stage in job.stages) * MIB - CONTEXT
         allocated = min(peak, int(now * FULL))
         counters = MemoryCounters(
             index=0,

@@ -18,8 +18,8 @@ from vramtui.cli.common.open_source import (
 from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame
-from vramtui.core.base.deferred import defer, end_deferring, prune_nvml
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import defer, end_deferring, prune_nvml
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG

@@ -1,15 +1,164 @@
-"""Functions whose modules are loaded when they are first called: of many ways to answer, a command needs one."""
+"""Stand-ins for functions and modules, which are loaded when they are first used.
 
-from collections.abc import Callable
-from importlib import import_module
+Of many ways to answer, a command needs one. The libraries of the dashboard import modules for features that it uses
+seldom or not at all, which take 5 MB: a stand-in is imported instead of each.
+"""
+
+import gc
+import importlib
+import re
+import string
+import sys
+import typing
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+# asyncio and shutil work without these.
+UNUSED = ("bz2", "lzma", "ssl")
+DEFERRED = (
+    "asyncio.sslproto", "asyncio.staggered", "difflib", "ipaddress", "locale", "mimetypes", "msgspec._json_schema",
+    "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs", "rich.padding", "rich.panel",
+    "rich.table", "rich.tree", "shutil", "tempfile", "textual.command", "textual.css._help_renderables",
+    "textual.css._help_text", "textual.pilot", "textwrap", "tokenize", "traceback", "typing_extensions", "unicodedata",
+    "urllib.parse",
+)  # fmt: skip
+STAYS = "textual.pilot"  # imported again when the app runs
+# The names of characters that are keys; of letters and digits none is asked for.
+PUNCTUATION = dict(zip(" " + string.punctuation, (
+    "SPACE", "EXCLAMATION MARK", "QUOTATION MARK", "NUMBER SIGN", "DOLLAR SIGN", "PERCENT SIGN", "AMPERSAND",
+    "APOSTROPHE", "LEFT PARENTHESIS", "RIGHT PARENTHESIS", "ASTERISK", "PLUS SIGN", "COMMA", "HYPHEN-MINUS",
+    "FULL STOP", "SOLIDUS", "COLON", "SEMICOLON", "LESS-THAN SIGN", "EQUALS SIGN", "GREATER-THAN SIGN",
+    "QUESTION MARK", "COMMERCIAL AT", "LEFT SQUARE BRACKET", "REVERSE SOLIDUS", "RIGHT SQUARE BRACKET",
+    "CIRCUMFLEX ACCENT", "LOW LINE", "GRAVE ACCENT", "LEFT CURLY BRACKET", "VERTICAL LINE", "RIGHT CURLY BRACKET",
+    "TILDE",
+), strict=True))  # fmt: skip
+CHARACTERS = {name: character for character, name in PUNCTUATION.items()}
+# Other keys, which are asked for as characters too.
+KEYS = re.compile(
+    ".|UP|DOWN|LEFT|RIGHT|HOME|END|PAGEUP|PAGEDOWN|ENTER|ESCAPE|TAB|BACKSPACE|DELETE|INSERT|SLASH|F[0-9]+"
+)
 
-def late(place: str) -> Callable[..., Any]:
-    """The function at `place`, as `package.module:function`; nothing is loaded until it is called."""
-    module, _, name = place.partition(":")
 
-    def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as that function takes and gives
-        return getattr(import_module(module), name)(*arguments, **options)
+class LateName:
+    """Stands in for a function or class of a module, which is loaded when it is first called; also as a base, which it
+    then is not.
+    """
 
-    return call
+    __slots__ = ("_module", "_name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:  # noqa: ANN401 - as the real one has it
+        return getattr(load(self._module), self._name)(*positional, **named)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the real one has it
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(getattr(load(self._module), self._name), name)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        del bases
+        return ()
+
+
+def late(place: str) -> Any:  # noqa: ANN401 - a function, or a class with its own methods
+    """Return a stand-in for what is at `place`, as `package.module:name`."""
+    return LateName(*place.split(":"))
+
+
+class LateModule(ModuleType):
+    """Stands in for a module; its names are stand-ins too as long as it is the one that is imported."""
+
+    __all__ = ()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the real module has it
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            return LateName(self.__name__, name)
+        return getattr(load(self.__name__), name)
+
+
+class TypingExtensions(LateModule):
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the real module has it
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(typing if hasattr(typing, name) else load(self.__name__), name)
+
+
+class UnicodeNames(LateModule):
+    def name(self, character: str, *default: str) -> str:
+        return PUNCTUATION.get(character) or load(self.__name__).name(character, *default)
+
+    def lookup(self, name: str) -> str:
+        if KEYS.fullmatch(name):
+            raise KeyError(name)
+        return CHARACTERS.get(name) or load(self.__name__).lookup(name)
+
+
+KINDS = {"typing_extensions": TypingExtensions, "unicodedata": UnicodeNames}
+
+
+def load(name: str) -> Any:  # noqa: ANN401 - a module
+    """Import the module itself."""
+    if isinstance(sys.modules.get(name), LateModule):
+        del sys.modules[name]
+    return importlib.import_module(name)
+
+
+def defer() -> None:
+    """Import stand-ins from now on."""
+    for name in DEFERRED:
+        sys.modules.setdefault(name, KINDS.get(name, LateModule)(name))
+    for name in UNUSED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # as importlib has it
+
+
+def end_deferring() -> None:
+    """Let every further import load the module itself."""
+    for name in DEFERRED:
+        if name != STAYS and isinstance(sys.modules.get(name), LateModule):
+            del sys.modules[name]
+    for name in UNUSED:
+        if sys.modules.get(name) is None:
+            sys.modules.pop(name, None)
+
+
+def prune_nvml() -> None:
+    """Drop the hundreds of structures and functions of pynvml that `sources/nvml` does not name: 1.5 MB."""
+    from pathlib import Path  # noqa: PLC0415 - loads modules that are deferred
+
+    nvml, source = sys.modules.get("pynvml"), sys.modules.get("vramtui.sources.nvml")
+    if nvml is None or source is None or source.__file__ is None:
+        return
+    names, package = vars(nvml), Path(source.__file__).parents[2]
+    files = [*package.glob("sources/nvml/*.py"), *package.glob("agent/*.py")]
+    waiting = {
+        name for file in files for name in re.findall(r"\w*nvml\w+", file.read_text(encoding="utf-8"), re.IGNORECASE)
+    }
+    waiting |= {name for name in names if name.startswith(("__", "NVML_ERROR", "NVMLError"))}
+    kept = set[str]()
+    while waiting := (waiting & names.keys()) - kept:
+        kept |= waiting
+        waiting = {needed for name in waiting for needed in _names_in(names[name])}
+    for name in names.keys() - kept:
+        del names[name]
+    gc.collect()
+
+
+def _names_in(value: object) -> Iterator[str]:
+    """Every name that a function, or a class in its own methods, uses."""
+    inner: Iterable[object] = ()
+    if isinstance(value, CodeType):
+        yield from value.co_names
+        inner = value.co_consts
+    elif isinstance(value, FunctionType):
+        cells = (cell.cell_contents for cell in value.__closure__ or ())
+        inner = (value.__code__, *(one for one in cells if isinstance(one, FunctionType)))
+    elif isinstance(value, type):
+        yield from (base.__name__ for base in value.__bases__)
+        inner = (one for one in vars(value).values() if isinstance(one, FunctionType))
+    for one in inner:
+        yield from _names_in(one)
