@@ -271,14 +271,9 @@ def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process])
     if oom.reserved is not None and oom.allocated is not None:
         unallocated = max(0, oom.reserved - oom.allocated)
     return report_of(
-        asked=oom.asked,
-        total=total,
-        free=oom.free,
-        limit=oom.limit,
-        allocated=oom.allocated,
-        unallocated=unallocated,
-        others=memory_by_pid(others),
-    )
+        asked=oom.asked, total=total, free=oom.free, limit=oom.limit, allocated=oom.allocated,
+        unallocated=unallocated, others=memory_by_pid(others),
+    )  # fmt: skip
 
 
 def memory_by_pid(processes: Iterable[Process]) -> dict[int, int | None]:

@@ -237,15 +237,9 @@ class FleetModel(ColumnSort[FleetColumn]):
             jobs, rows = self.jobs, self.jobs.rows(job_summaries(hosts), self.filter)
             job = jobs.selected
             return FleetView(
-                jobs=rows,
-                chosen_job=None if job is None else job.id,
-                job_sort=jobs.sort,
-                jobs_fall=jobs.falls,
-                current=current,
-                filter=self.filter,
-                hosts=len(hosts),
-                up=up,
-            )
+                jobs=rows, chosen_job=None if job is None else job.id, job_sort=jobs.sort, jobs_fall=jobs.falls,
+                current=current, filter=self.filter, hosts=len(hosts), up=up,
+            )  # fmt: skip
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
         if self.sort == "host":
@@ -255,20 +249,12 @@ class FleetModel(ColumnSort[FleetColumn]):
         gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(
-            rows=self._rows,
-            chosen=None if chosen is None else chosen.id,
-            current=current,
-            sort=self.sort,
-            falls=self.falls,
-            filter=self.filter,
-            total=sum(row.gpu is not None for row in every),
-            hosts=len(hosts),
-            up=up,
-            used=sum(gpu.used or 0 for gpu in gpus),
-            capacity=sum(gpu.total or 0 for gpu in gpus),
+            rows=self._rows, chosen=None if chosen is None else chosen.id, current=current, sort=self.sort,
+            falls=self.falls, filter=self.filter, total=sum(row.gpu is not None for row in every), hosts=len(hosts),
+            up=up, used=sum(gpu.used or 0 for gpu in gpus), capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
             totals=tuple(user_totals(hosts).items()),
-        )
+        )  # fmt: skip
 
 
 def holds(row: FleetRow, wanted: str) -> bool:

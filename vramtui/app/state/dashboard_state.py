@@ -63,20 +63,15 @@ def series(
     busy = session.history.gauge(chosen.gpu.uuid, "utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"{who} · {printable_line(track.process.command_or_name or '')}",
-        times=track.times[seen],
-        values=track.values[seen],
-        start=start,
-        end=max(end, start + 1),
+        title=f"{who} · {printable_line(track.process.command_or_name or '')}", times=track.times[seen],
+        values=track.values[seen], start=start, end=max(end, start + 1),
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
-        predicted=chosen.predicted,
-        what_if=what_if,
-        mark=QUICK if shown is not None and shown.is_rough else "",
+        predicted=chosen.predicted, what_if=what_if, mark=QUICK if shown is not None and shown.is_rough else "",
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
         layers=_layers(session.job_memory.of(track.process, chosen.gpu), estimate, track, start, end),
         expected=_expected(session, track, chosen, estimate),
         busy=None if busy is None else _within(busy, start, end),
-    )
+    )  # fmt: skip
 
 
 def ceiling(highest: int, total: int | None) -> int:
@@ -355,29 +350,16 @@ class DashboardState:
         shown = self._panel(chosen)
         is_unknown = shown is None and chosen is not None and chosen.kind == "process"
         return View(
-            sample=sample,
-            rows=rows if grouped is None else grouped,
+            sample=sample, rows=rows if grouped is None else grouped,
             total=sum(len(last_answer(sample, gpu, answered)[0].processes) for gpu in sample.gpus),
-            totals=listing.totals,
-            columns=self.columns,
-            group=self.groups.by,
-            predicts="predicted" in self._rare and not self.is_monitor,
-            is_monitor=self.is_monitor,
-            rare=self._rare,
-            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, answered),
-            chosen=chosen,
-            chosen_at=at,
-            series=series(self.session, sample, chosen, shown, self.span),
-            panel=shown,
+            totals=listing.totals, columns=self.columns, group=self.groups.by,
+            predicts="predicted" in self._rare and not self.is_monitor, is_monitor=self.is_monitor, rare=self._rare,
+            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, answered), chosen=chosen, chosen_at=at,
+            series=series(self.session, sample, chosen, shown, self.span), panel=shown,
             reason=self.session.why_unmatched(chosen.process) if is_unknown and chosen and chosen.process else "",
-            sort=self.sort,
-            reverse=self.reverse,
-            by_hand=self._chosen is not None,
-            is_frozen=self._frozen_order is not None,
-            filter=self.filter,
-            paused=self.paused,
-            hint=self.hint,
-        )
+            sort=self.sort, reverse=self.reverse, by_hand=self._chosen is not None,
+            is_frozen=self._frozen_order is not None, filter=self.filter, paused=self.paused, hint=self.hint,
+        )  # fmt: skip
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Return the place and row of the chosen one among the visible rows; (0, None) without rows."""
@@ -480,26 +462,12 @@ def panel(
     if gpu is not None and gpu.memory.total is not None and gpu.memory.used is not None:
         room = gpu.memory.total - (gpu.memory.reserved or 0) - gpu.memory.used + (now or 0)
     return Panel(
-        preset=preset_file,
-        workload=workload,
-        gpu=gpu,
-        device=device,
-        estimate=estimate,
-        comparison=comparison,
-        process=process,
-        changed=changed,
-        room=room,
-        batch=batch,
-        search=search,
-        is_quick=is_quick,
-        problem=answer.problem,
-        traced=traced,
-        rules=predictor.rules(workload, device),
-        matched=matched,
-        guess=guess,
+        preset=preset_file, workload=workload, gpu=gpu, device=device, estimate=estimate, comparison=comparison,
+        process=process, changed=changed, room=room, batch=batch, search=search, is_quick=is_quick,
+        problem=answer.problem, traced=traced, rules=predictor.rules(workload, device), matched=matched, guess=guess,
         is_rough=estimate is not None and predictor.is_quick(workload, device),
         is_known_rough=predictor.is_quick(workload if matched is None else preset_file.preset.workload, device),
-    )
+    )  # fmt: skip
 
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:

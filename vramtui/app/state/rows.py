@@ -69,19 +69,11 @@ def process_row(
 ) -> ProcessRow:
     peak, started, size = track.peak, process.started_at, process.used_memory
     return ProcessRow(
-        "process",
-        track.key,
-        gpu,
-        size,
-        None if peak is None else peak.bytes,
-        process,
-        age=age,
-        minutes=None if started is None else max(0, int(now - started) // 60),
-        learned=peak,
-        fast_since=None if track.sampled_fast is None else track.close_since,
-        fast_interval=track.fast_interval,
+        "process", track.key, gpu, size, None if peak is None else peak.bytes, process, age=age,
+        minutes=None if started is None else max(0, int(now - started) // 60), learned=peak,
+        fast_since=None if track.sampled_fast is None else track.close_since, fast_interval=track.fast_interval,
         order=None if size is None else _steady_size(size, order),
-    )
+    )  # fmt: skip
 
 
 def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[ProcessRow]:
@@ -555,17 +547,11 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
         words = f"{title}: {ranks}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on {where}"
     memory, predicted = together(members)
     return ProcessRow(
-        "group",
-        identity,
-        first.gpu,
-        memory,
-        predicted=predicted,
-        is_assumed=any(row.is_assumed for row in rows),
-        is_quick=any(row.is_quick for row in rows),
-        note=f"{OPEN if is_open else CLOSED} {words}",
+        "group", identity, first.gpu, memory, predicted=predicted, is_assumed=any(row.is_assumed for row in rows),
+        is_quick=any(row.is_quick for row in rows), note=f"{OPEN if is_open else CLOSED} {words}",
         gpus=in_ranges(gpus) if len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1 else f"{len(gpus)} x",
         user=(users.pop() or "") if len(users) == 1 else "",
-    )
+    )  # fmt: skip
 
 
 def in_ranges(numbers: Sequence[int]) -> str:

@@ -7,14 +7,7 @@ import time
 from typing import TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
-from vramtui.cli.common.open_source import (
-    STANDARD_INPUT,
-    OpenedSource,
-    give_keys,
-    open_hosts,
-    open_source,
-    with_gpus,
-)
+from vramtui.cli.common.open_source import STANDARD_INPUT, OpenedSource, give_keys, open_hosts, open_source, with_gpus
 from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame

@@ -60,30 +60,14 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
         pid, uuid = 4000 + 173 * number, f"GPU-5eed000{number % 4}-0000-4000-8000-00000000000{number % 4}"
         times, values = _series(lasts, observed.process or 0, chance)
         run = Run(
-            key=run_key(host, uuid, pid, at),
-            source="run" if job.probed else "watched",
-            host=host,
-            gpu_uuid=uuid,
-            gpu_name=f"NVIDIA {job.gpu}",
-            pid=pid,
-            command=job.command,
-            started_at=at,
-            ended_at=at + lasts,
-            ending=ending,
-            exit_code=codes[ending] if job.probed else None,
-            preset=job.preset,
-            model_kind=str(builtins["model"]["kind"]),
-            run_kind=str(builtins["run"]["kind"]),
-            workload=builtins,
-            method=estimate.method,
-            peak_phase=estimate.peak_phase,
-            predicted=estimate.ledger,
-            observed=observed,
-            peak_how="probe" if job.probed else "sampled",
-            times=times,
-            values=values,
+            key=run_key(host, uuid, pid, at), source="run" if job.probed else "watched", host=host, gpu_uuid=uuid,
+            gpu_name=f"NVIDIA {job.gpu}", pid=pid, command=job.command, started_at=at, ended_at=at + lasts,
+            ending=ending, exit_code=codes[ending] if job.probed else None, preset=job.preset,
+            model_kind=str(builtins["model"]["kind"]), run_kind=str(builtins["run"]["kind"]), workload=builtins,
+            method=estimate.method, peak_phase=estimate.peak_phase, predicted=estimate.ledger, observed=observed,
+            peak_how="probe" if job.probed else "sampled", times=times, values=values,
             versions={"driver": DRIVER, "torch": "2.9.0"} if job.probed else {"driver": DRIVER},
-        )
+        )  # fmt: skip
         runs.append(run)
         at -= chance.random() * DAY * 1.3
     runs[0] = msgspec.structs.replace(runs[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
@@ -101,16 +85,10 @@ def _observed(predicted: Ledger, chance: random.Random, *, probed: bool) -> Ledg
         return Ledger(process=reserved + context)
     states = (predicted.weights or 0) + (predicted.gradients or 0) + (predicted.optimizer or 0)
     return Ledger(
-        weights=predicted.weights,
-        gradients=predicted.gradients,
-        optimizer=predicted.optimizer,
-        activations=max(0, allocated - states),
-        allocated=allocated,
-        cached=reserved - allocated,
-        reserved=reserved,
-        context=context,
-        process=reserved + context,
-    )
+        weights=predicted.weights, gradients=predicted.gradients, optimizer=predicted.optimizer,
+        activations=max(0, allocated - states), allocated=allocated, cached=reserved - allocated, reserved=reserved,
+        context=context, process=reserved + context,
+    )  # fmt: skip
 
 
 def _series(lasts: float, peak: int, chance: random.Random) -> tuple[tuple[float, ...], tuple[int, ...]]:

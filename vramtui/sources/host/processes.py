@@ -65,11 +65,7 @@ class _Entry:
 class ProcessReader:
     """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        namespace: PidNamespace | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, namespace: PidNamespace | None = None) -> None:
         self._clock = clock
         self._namespace = namespace or PidNamespace()
         self._boot = boot_time()
