@@ -41,8 +41,7 @@ def test_the_running_dashboard_has_loaded_what_watch_shows_and_nothing_else(prog
     state = tmp_path / "world"
     wanted = set(LIST.read_text(encoding="utf-8").split())
     with sleepers([("job-0001", "train.py")]) as (pid,):
-        rows = [StubProcess(pid, 900 * MIB)]
-        World([StubGpu(used=1000 * MIB, processes=rows)]).write(state)
+        World([StubGpu(used=1000 * MIB, processes=[StubProcess(pid, 900 * MIB)])]).write(state)
         environment: dict[str, str | None] = {
             "LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(state),
             "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"), "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
@@ -53,8 +52,7 @@ def test_the_running_dashboard_has_loaded_what_watch_shows_and_nothing_else(prog
             terminal.wait_for("job-0001", "all 0.9 GiB")
 
             def loaded() -> set[str]:
-                report = tmp_path / f"report.{terminal.process.pid}"
-                return set(report.read_text(encoding="utf-8").split())
+                return set((tmp_path / f"report.{terminal.process.pid}").read_text(encoding="utf-8").split())
 
             with suppress(AssertionError):  # what is missing is said below
                 until(lambda: wanted <= loaded())

@@ -15,7 +15,6 @@ from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_dev
 from vramtui.core.estimate.estimate import TITLES, Estimate, Ledger, Part
 from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.schema.preset import Preset, PresetFile
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.planner import Edge, Effect, Plan, Planner
@@ -27,7 +26,6 @@ from vramtui.presets.named_presets import preset_asked
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
 
-RUNS: dict[str, type[TrainRun | InferRun | ServeRun]] = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
 TABLES = ("model", "parallel")
 OWN_CODE = (
     "a torch module without a Hugging Face config is known by running it: vramtui.dry_run(step, model, optimizer) "

@@ -1,7 +1,8 @@
 """Rows of the process table: made from a sample, given predictions, filtered, sorted and grouped."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+from functools import lru_cache
+from operator import attrgetter, itemgetter
 from typing import Any, overload
 
 import msgspec
@@ -101,11 +102,13 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
+@lru_cache(1 << 14)  # of thousands of processes many hold the same
 def as_shown(count: int) -> float:
     """Return GiB as shown: rows that show the same size keep their order while their bytes change."""
     return round(count / GIB, narrow_digits(count))
 
 
+@lru_cache(1 << 14)
 def _steady_size(count: int, before: float | None) -> float:
     """Return the GiB that give a row its place: the size as shown, or `before` if it has hardly changed.
 
@@ -344,11 +347,14 @@ class SortedRows(list[ProcessRow]):
     def __init__(self, rows: Sequence[ProcessRow], predicted: RowPredictions) -> None:
         super().__init__(rows)
         self.predicted = predicted
+        self._places: dict[RowId | None, int | None] = {None: None}
 
     def selected_index(self, wanted: RowId | None) -> int:
         """Return the place of the `wanted` row; else of the first process."""
-        wanted_at = next((at for at, row in enumerate(self) if row.id == wanted), None)
-        return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if wanted_at is None else wanted_at
+        if wanted not in self._places:
+            self._places[wanted] = next((at for at, row in enumerate(self) if row.id == wanted), None)
+        at = self._places[wanted]
+        return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if at is None else at
 
 
 def arranged(
@@ -369,10 +375,10 @@ def arranged(
 
 
 def _sorted(rows: Sequence[ProcessRow], column: SortColumn, *, reverse: bool) -> list[ProcessRow]:
-    key = SORT_KEYS[column]
-    known = [row for row in rows if key(row) is not None]
-    known.sort(key=key, reverse=(column not in FROM_THE_SMALLEST) != reverse)
-    return known if len(known) == len(rows) else known + [row for row in rows if key(row) is None]
+    keyed = list(zip(map(SORT_KEYS[column], rows), rows, strict=True))
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=itemgetter(0), reverse=(column not in FROM_THE_SMALLEST) != reverse)
+    return [row for _, row in known] + [row for key, row in keyed if key is None]
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

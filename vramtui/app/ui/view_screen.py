@@ -356,7 +356,7 @@ class ViewScreen(CurrentSize, Screen[None]):
     FIRST_FOCUS: ClassVar[str] = ""
     TYPES: ClassVar[bool] = False
 
-    view: reactive[View] = reactive(View(), init=False, repaint=False)
+    view: reactive[View] = reactive(View(), init=False, repaint=False, always_update=True)
 
     def __init__(self) -> None:
         super().__init__(id=self.PLACE)

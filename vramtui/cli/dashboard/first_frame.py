@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import termios
+from heapq import nlargest
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -110,8 +111,7 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
     for gpu in sample.gpus:
         if len(lines) >= height:
             break
-        largest_first = sorted(gpu.processes, key=lambda process: -(process.used_memory or 0))
-        for process in largest_first:
+        for process in nlargest(height, gpu.processes, key=lambda process: process.used_memory or 0):
             memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
             command = printable(process.command_or_name or UNKNOWN)
             line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "

@@ -139,11 +139,11 @@ def prune_nvml() -> None:
         name for file in files for name in re.findall(r"\w*nvml\w+", file.read_text(encoding="utf-8"), re.IGNORECASE)
     }
     waiting |= {name for name in names if name.startswith(("__", "NVML_ERROR", "NVMLError"))}
-    kept = set[str]()
-    while waiting := (waiting & names.keys()) - kept:
-        kept |= waiting
-        waiting = {needed for name in waiting for needed in _names_in(names[name])}
-    for name in names.keys() - kept:
+    needed = set[str]()
+    while waiting := (waiting & names.keys()) - needed:
+        needed |= waiting
+        waiting = {one for name in waiting for one in _names_in(names[name])}
+    for name in names.keys() - needed:
         del names[name]
     gc.collect()
 
