@@ -238,6 +238,9 @@ async def test_what_cannot_be_traced_says_why_also_without_a_preset() -> None:
     async with dashboard(climbing(), tracer=HandTracer(problem="aten::nonzero has no shape")) as driver:
         await press(*driver, "3", "t")
         assert "aten::nonzero has no shape" in await traced(driver)
+        for columns in (2, 1):
+            await driver[1].resize_terminal(columns, 9)
+            await settle(*driver)
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
         assert "No preset selected" in await press(*driver, "3")
         assert "Choose a preset first" in await press(*driver, "t")

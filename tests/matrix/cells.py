@@ -102,8 +102,7 @@ class Machine:
             "show": ["dry-run", "--gpu", "RTX4090", "--show-output", "--steps", "0"],
             "keep": ["dry-run", "--gpu", "RTX4090", "--json", "--keep-files", "--steps", "0"],
         }[cell.command]
-        engine = ["--engine", "cuda"] if cell.command != "run" and cell.build != "cpu" else []
-        words[1:1] = engine
+        words[1:1] = ["--engine", "cuda"] if cell.command != "run" and cell.build != "cpu" else []
         got, left = self._run(cell, [*before, str(SYSTEM), "-c", START, *words, python, "job.py"])
         return [*_compared(cell, bare, got), *(f"process {one} is left" for one in left)]
 
@@ -115,9 +114,7 @@ class Machine:
             is_bare = "job.py" in words[-1] and START not in words
             begin = f"BUILD, MANY = {cell.build!r}, {not is_bare and cell.command != 'run'}\n{BEGIN}"
             (place / "job" / "job.py").write_text(begin + JOBS[cell.job], encoding="utf-8")
-            mark = f"vt-{place.name}"
             variables = jobs.environment(place, self._refusing if cell.namespace == "none" else "")
-            variables["VRAMTUI_MATRIX"] = mark
             if cell.job == "no-home":
                 del variables["HOME"]
             with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
@@ -125,8 +122,8 @@ class Machine:
                     words, cwd=place / "job", env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=error,
                     check=False, timeout=300,
                 ).returncode  # fmt: skip
-                jobs.wait_for(lambda: not _left(mark), 2 if START in words else 0)
-                left = _left(mark)
+                jobs.wait_for(lambda: not _left(place.name), 2 if START in words else 0)
+                left = _left(place.name)
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), 9)

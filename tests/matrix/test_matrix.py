@@ -14,7 +14,6 @@ def test_jobs_behave_as_the_bare_ones() -> None:
     assert len(CELLS) >= 400
     cells = sampled([cell for cell in CELLS if cell.build == "no-torch"], 20)
     with TemporaryDirectory(prefix="vt", dir=open_folder()) as folder, ThreadPoolExecutor() as threads:
-        found = zip(cells, threads.map(Machine(folder).differences, cells), strict=True)
-        results = {cell.name: one for cell, one in found}
-    assert not {name: differences for name, differences in results.items() if differences}
+        results = dict(zip(cells, threads.map(Machine(folder).differences, cells), strict=True))
+    assert not {cell.name: differences for cell, differences in results.items() if differences}
     assert os.geteuid() or None not in results.values()

@@ -94,7 +94,7 @@ def _wrapped(pieces: list[Piece], width: int) -> list[list[Piece]]:
     if cell_len(words) <= width or len(pieces) == 1:
         return [pieces]
     (mark, style), (_, plain) = pieces[:2]
-    first, *rest = wrap(words, width)
+    first, *rest = wrap(words, max(1, width))
     mark = mark.rstrip()
     return [[(mark, style), (first.removeprefix(mark), plain)], [(" ".join(rest), plain)]]
 
