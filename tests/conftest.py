@@ -186,7 +186,8 @@ def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that trace are forks of one that has loaded torch, and else what they always are."""
-    from tests.warm_children import WarmChild  # noqa: PLC0415 - as above
+    from tests.warm_children import start_warm  # noqa: PLC0415 - as above
 
-    stand_in = SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
-    monkeypatch.setattr("vramtui.dryrun.fake.run.subprocess", stand_in)
+    monkeypatch.setattr(
+        "vramtui.dryrun.child.subprocess", SimpleNamespace(Popen=start_warm, DEVNULL=subprocess.DEVNULL)
+    )

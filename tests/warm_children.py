@@ -6,35 +6,34 @@ import signal
 import subprocess
 import threading
 from contextlib import suppress
-from pathlib import Path
-from typing import IO
+from typing import Any
 
 from tests.warm_torch import ask
+
+
+def start_warm(command: list[str], **how: Any) -> Any:
+    """Stand in for `subprocess.Popen`."""
+    return WarmChild(command[-1], **how) if "vramtui.dryrun.fake.child" in command else subprocess.Popen(command, **how)
 
 
 class WarmChild:
     def __init__(
         self,
-        command: list[str],
+        folder: str,
         *,
-        stdin: int,
-        stdout: int,
-        stderr: IO[bytes] | None,
         env: dict[str, str],
-        cwd: str | Path | None,
-        pass_fds: tuple[int, ...],
+        cwd: str,
+        stdin: int,
+        stdout: Any,
+        stderr: Any,
         start_new_session: bool,
     ) -> None:
-        assert "fake.child" in command[-1]
-        assert (stdin, stdout, pass_fds, start_new_session) == (subprocess.PIPE, subprocess.PIPE, (), True)
-        asked, told, status = os.pipe(), os.pipe(), os.pipe()
-        said = 2 if stderr is None else stderr.fileno()
-        ask("child", [env, str(cwd or Path.cwd())], [asked[0], told[1], said, status[1]])
-        for descriptor in (asked[0], told[1], status[1]):
-            os.close(descriptor)
-        self.stdin, self.stdout = os.fdopen(asked[1], "wb"), os.fdopen(told[0], "rb")
+        assert (stdin, stderr, start_new_session) == (subprocess.DEVNULL, stdout, True)
+        told, status = os.pipe()
+        ask("child", [env, cwd, folder], [stdout if isinstance(stdout, int) else stdout.fileno(), status])
+        os.close(status)
         self.returncode: int | None = None
-        self._status = os.fdopen(status[0], "rb")
+        self._status = os.fdopen(told, "rb")
         self._lock = threading.Lock()
         self.pid = int(self._status.readline())
 

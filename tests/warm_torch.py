@@ -188,19 +188,18 @@ def _serve_transformers(descriptor: int) -> None:
     _Server(descriptor).serve()
 
 
-def _trace_child(env: dict[str, str], folder: str, *descriptors: int) -> None:
-    *others, status = descriptors
+def _trace_child(env: dict[str, str], folder: str, asked: str, said: int, status: int) -> None:
     os.setsid()
     os.write(status, b"%d\n" % os.getpid())
     os.close(status)
-    for number, descriptor in enumerate(others):
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate((nothing, said, said)):
         os.dup2(descriptor, number)
-        os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
     sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
-    sys.argv = ["-c"]
+    sys.argv = ["-c", asked]
     run: Any = runpy.run_module
     run("vramtui.dryrun.fake.child", run_name="__main__", alter_sys=True)
 

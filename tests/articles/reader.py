@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def quiet_reader(folder: Path) -> Iterator[None]:
     """Within it commands see nothing of whoever runs them; `folder` is for what they write."""
-    from tests.warm_children import WarmChild  # noqa: PLC0415 - starts a process that loads torch, once it is used
+    from tests.warm_children import start_warm  # noqa: PLC0415 - starts a process that loads torch, once it is used
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VRAMTUI_CONFIG_DIR", str(folder / "config"))
@@ -31,7 +31,8 @@ def quiet_reader(folder: Path) -> Iterator[None]:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         patch.chdir(ROOT)
         patch.setattr(runtime, "ASSUMED", NEWEST)  # as who types the commands; other tests hold another release
-        patch.setattr("vramtui.dryrun.fake.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE))
+        stand_in = SimpleNamespace(Popen=start_warm, DEVNULL=subprocess.DEVNULL)
+        patch.setattr("vramtui.dryrun.child.subprocess", stand_in)
         install(folder)
         process = f"{os.getpid()}, {card(0)['uuid']}, 900, python train.py"
         (folder / "smi.json").write_text(json.dumps({"gpus": [card(0)], "apps": [process]}))

@@ -1,14 +1,25 @@
 """A command run as if the shell had started it: its signals, its exit code, its variables with the probe."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+import time
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from vramtui.core.base.errors import os_reason
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
+from vramtui.dryrun.shield import end_supervised
 from vramtui.probe.socket_dir import RUN, SOCKET
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vramtui.dryrun.job_command import DryRunJob
 
 NOT_FOUND = 127
 NOT_ALLOWED = 126
@@ -76,6 +87,60 @@ def probed_environment(environment: Mapping[str, str], socket: str, run: str) ->
 def hook_folder() -> Path:
     """The folder whose `sitecustomize` loads the probe."""
     return Path(__file__).resolve().parents[1] / "probe" / "hook"
+
+
+class CancelledError(Exception):
+    """The dry run was cancelled."""
+
+
+def run_supervised(
+    job: DryRunJob,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: IO[bytes] | None,
+    cancel: threading.Event | None,
+    is_over: Callable[[], bool],
+) -> int:
+    """Run a dry run's job to its end, or until it `is_over`; end all that it started.
+
+    Args:
+        job: what it reads from the keyboard, its folder, and whether others go first.
+        command: the words of `shield.supervised`.
+        environment: its variables.
+        output: what it prints goes there; None: to standard error.
+        cancel: set it from another thread to end the job.
+        is_over: asked 20 times a second.
+
+    Returns:
+        The exit code as a shell gives it.
+
+    Raises:
+        UserError: it cannot be started.
+        CancelledError: `cancel` was set.
+    """
+    try:
+        keeper = subprocess.Popen(  # noqa: S603 - the person's own command
+            command,
+            env=environment,
+            cwd=job.folder,
+            stdin=subprocess.DEVNULL if job.keyboard is None else job.keyboard,
+            stdout=2 if output is None else output,
+            stderr=2 if output is None else output,
+            # Ctrl-C is for this process, which then ends the job.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UserError(f"the job cannot be started: {os_reason(error)}") from None
+    try:
+        if job.is_idle:
+            let_others_go_first(keeper.pid)
+        while not is_over() and keeper.poll() is None:
+            if cancel is not None and cancel.is_set():
+                raise CancelledError
+            time.sleep(0.05)
+    finally:
+        code = end_supervised(keeper)
+    return code
 
 
 def let_others_go_first(pid: int) -> None:

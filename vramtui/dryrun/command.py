@@ -19,14 +19,8 @@ from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import CudaRun, Listen, result_of, run_cuda
-from vramtui.dryrun.fake.run import (
-    NO_GPU,
-    ChildStart,
-    TraceCancelledError,
-    TraceFailedError,
-    run_child,
-)
+from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
+from vramtui.dryrun.fake.run import TraceFailedError, run_fake
 from vramtui.dryrun.job_command import (
     DryRunJob,
     Engine,
@@ -88,10 +82,6 @@ class RunTools(msgspec.Struct, frozen=True):
     cache: Path
     progress: Callable[[Progress], None] | None = None
     cancel: threading.Event | None = None
-
-
-class CancelledError(Exception):
-    """The dry run was cancelled."""
 
 
 def parse_gpu(text: str) -> tuple[Device, int]:
@@ -202,8 +192,6 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             lines = (*failed.output, *(f"  {frame}" for frame in failed.frames))
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
-            if tools.cancel is not None and tools.cancel.is_set():
-                raise CancelledError from None
             output.seek(0)
             lines = tuple(map(printable, output.read().decode(errors="replace").splitlines()[-OUTPUT_LINES:]))
             text = "\n".join(lines)
@@ -221,14 +209,9 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
-    def run(job: DryRunJob, output: IO[bytes] | None) -> CudaRun:
-        ran = run_cuda(job, device, count, tools.listen, tools.cache, output, tools.cancel)
-        if tools.cancel is not None and tools.cancel.is_set():
-            raise CancelledError
-        return ran
-
+    how = device, count, tools.listen, tools.cache
     began = time.monotonic()
-    ran = run(job, output)
+    ran = run_cuda(job, *how, output, tools.cancel)
     if ran.code == KILLED and not ran.ended_after:
         raise UserError("the job was killed, perhaps because the host's memory ran out: --engine fake needs less of it")
     seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
@@ -238,7 +221,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
                 job, other_way=f"{place.path}:{place.line}", timeout=2 * seconds + GRACE, keyboard=None
             )
             with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails that way
-                other = result_of(run(again, unread))
+                other = result_of(run_cuda(again, *how, unread, tools.cancel))
                 others |= {place: other} if other.ended_after is None else {}
     return result_of(msgspec.structs.replace(ran, other_ways=others))
 
@@ -258,12 +241,10 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         steps=job.steps or 1 << 30,
         alloc_conf=conf,
         keep_files=job.keep_files,
-        keyboard=job.keyboard,
     )
-    start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=job.is_idle)
-    try:
-        result = run_child(request, start, tools.progress, tools.cancel, job.timeout, output)
-    except TraceCancelledError:
-        raise CancelledError from None
+    python = msgspec.structs.replace(
+        job, words=(command.python,), folder=command.folder, environment=command.environment
+    )
+    result = run_fake(request, python, output, tools.progress, tools.cancel)
     steps = max((row.step for row in result.timeline), default=-1) + 1
     return msgspec.structs.replace(result, engine="fake", gpus=count, steps=steps)

@@ -30,7 +30,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
         keep_files: let the code write its files and reach the network; else they go to `scratch`, an empty folder.
         ranks: the size of the job whose rank 0 is traced; 0: as the environment says (`WORLD_SIZE`), or 1.
-        keyboard: the descriptor that the code's standard input reads; None: it is at its end.
     """
 
     path: str = ""
@@ -42,7 +41,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     steps: int = 3
     alloc_conf: str = ""
     ranks: int = 0
-    keyboard: int | None = None
     keep_files: bool = False
     scratch: str = ""
 

@@ -16,9 +16,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.dryrun.child import CancelledError
 from vramtui.dryrun.estimate import request_of
 from vramtui.dryrun.fake import run
-from vramtui.dryrun.fake.run import TraceCancelledError, TraceFailedError, TraceTimeoutError, trace
+from vramtui.dryrun.fake.run import TraceFailedError, TraceTimeoutError, trace
 from vramtui.dryrun.result import DryRun, Progress, TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
@@ -310,7 +311,7 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
         if progress.phase == "backward":
             cancel.set()
 
-    with pytest.raises(TraceCancelledError):
+    with pytest.raises(CancelledError):
         trace(TraceRequest(path=str(path), device=card("A100")), progress=watch, cancel=cancel)
     assert seen == ["model", "optimizer", "input", "forward", "backward"]
 

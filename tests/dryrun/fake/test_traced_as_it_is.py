@@ -1,7 +1,6 @@
 """Code as people have it: workers, samplers, printed losses, checkpoints, `torch.cuda`, compilers, masks."""
 
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake import child
 from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import ChildLine, DryRun, TraceRequest
 
@@ -497,16 +495,6 @@ def test_kernels_of_the_codes_own_go_by_their_fakes_or_are_refused(answers: dict
 def test_another_torch_than_figures_are_held_to_is_told_first(answers: dict[str, ChildLine]) -> None:
     told = "torch 2.15.0+cu130 ran; attention, workspaces and free blocks follow it, other rules are PyTorch 2.13's"
     assert result_of(answers, "convolution").warnings[0].startswith(told)
-
-
-def test_a_trace_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "BEAT", 0.01)
-    said = threading.Event()
-    signs = child.Heartbeat(said.set)
-    assert said.wait(20)
-    signs.close()
-    signs.join(20)
-    assert not signs.is_alive()
 
 
 def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,13 +258,14 @@ class DashboardDryRuns:
         self, workload: Workload, device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
     ) -> "FinishedTrace | None":
         """Run the code that a preset names on fake tensors, on a GPU that has all the memory one could ask for."""
+        from vramtui.dryrun.child import CancelledError
         from vramtui.dryrun.estimate import NO_LIMIT, STEPS, estimate_of, request_of
-        from vramtui.dryrun.fake.run import TraceCancelledError, trace
+        from vramtui.dryrun.fake.run import trace
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
         try:
             result = trace(msgspec.structs.replace(request, steps=STEPS), progress=progress, cancel=cancel)
-        except TraceCancelledError:
+        except CancelledError:
             return None
         return FinishedTrace(estimate_of(result, workload), result)
 
@@ -280,7 +281,8 @@ class DashboardDryRuns:
         self, command: "JobCommand", device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
     ) -> "JobTrace | None":
         """Make a dry run of a running job's command."""
-        from vramtui.dryrun.command import CancelledError, dry_run_of
+        from vramtui.dryrun.child import CancelledError
+        from vramtui.dryrun.command import dry_run_of
 
         try:
             return dry_run_of(command, device, _tools(progress, cancel))
@@ -292,7 +294,8 @@ class DashboardDryRuns:
     ) -> "CardRun | None":
         """Run a command on one GPU for Plan's table."""
         from vramtui.app.plan.dialogs import STEPS, CardRun
-        from vramtui.dryrun.command import CancelledError, dry_run, engine_of, prepared
+        from vramtui.dryrun.child import CancelledError
+        from vramtui.dryrun.command import dry_run, engine_of, prepared
         from vramtui.dryrun.job_command import DryRunJob
 
         asked = prepared(

@@ -20,7 +20,8 @@ from vramtui.core.estimate.fits import fit_beside_others
 from vramtui.core.observation.readings import Gpu, Sample, Source
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.dryrun.command import CancelledError, RunTools, dry_run_of
+from vramtui.dryrun.child import CancelledError
+from vramtui.dryrun.command import RunTools, dry_run_of
 from vramtui.dryrun.job_command import job_command
 from vramtui.dryrun.traces import JobTrace, Traces, write_job_trace
 from vramtui.monitor.jobs import TRACE_SUFFIX

@@ -5,7 +5,6 @@ import math
 import re
 import secrets
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -21,7 +20,7 @@ from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
-from vramtui.dryrun.child import let_others_go_first, probed_environment
+from vramtui.dryrun.child import probed_environment, run_supervised
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import (
     CardInUse,
@@ -36,7 +35,7 @@ from vramtui.dryrun.cuda.environment import (
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
-from vramtui.dryrun.shield import GRACE, REFUSED, end_supervised, supervised
+from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
@@ -123,6 +122,7 @@ def run_cuda(
 
     Raises:
         UserError: the driver cannot be compiled, or the program cannot be started.
+        CancelledError: `cancel` was set.
     """
     libraries = build(cache)
     emulated = EmulatedCard(
@@ -153,8 +153,12 @@ def run_cuda(
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
-        code = _code_of(job, command, environment, until, output, cancel)
-        is_late = until is not None and time.monotonic() >= until
+
+        def is_late() -> bool:
+            return until is not None and time.monotonic() > until + GRACE
+
+        code = run_supervised(job, command, environment, output, cancel, is_late)
+        is_ended = until is not None and time.monotonic() >= until
         reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
         for path in islice(Path(folder).glob("*.peak"), DRIVER_REPORT.count):
@@ -174,7 +178,7 @@ def run_cuda(
         convolutions=convolutions,
         peaks=peaks,
         steps=job.steps or None,
-        ended_after=job.timeout if is_late else None,
+        ended_after=job.timeout if is_ended else None,
         notes=tuple(refused.splitlines()),
     )
 
@@ -196,40 +200,6 @@ def _temporary(prefix: str) -> tempfile.TemporaryDirectory[str]:
     raise UserError(
         f"there is no folder for temporary files{reason}: set TMPDIR to one whose path has no spaces and colons"
     )
-
-
-def _code_of(
-    job: DryRunJob,
-    command: list[str],
-    environment: dict[str, str],
-    until: float | None,
-    output: IO[bytes] | None,
-    cancel: threading.Event | None,
-) -> int:
-    """The exit code as a shell gives it; the keeper ends all that the job has started."""
-    try:
-        keeper = subprocess.Popen(  # noqa: S603 - the person's own command
-            command,
-            env=environment,
-            cwd=job.folder,
-            stdin=subprocess.DEVNULL if job.keyboard is None else job.keyboard,
-            stdout=2 if output is None else output,
-            stderr=2 if output is None else output,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UserError(f"the job cannot be started: {os_reason(error)}") from None
-    if job.is_idle:
-        let_others_go_first(keeper.pid)
-    try:
-        while keeper.poll() is None:
-            time.sleep(0.05)
-            is_late = until is not None and time.monotonic() > until + GRACE
-            if is_late or (cancel is not None and cancel.is_set()):
-                break
-    finally:
-        code = end_supervised(keeper)
-    return code
 
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:

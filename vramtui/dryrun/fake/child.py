@@ -1,5 +1,6 @@
 """The child process: reads a request, runs the code on the simulated GPU, writes lines of JSON."""
 
+import _thread
 import contextlib
 import faulthandler
 import fcntl
@@ -7,6 +8,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import json
 import linecache
 import logging
 import os
@@ -24,11 +26,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
+from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
 
 if TYPE_CHECKING:
     from vramtui.dryrun.fake.session import TraceSession
+
+MOST_LINES = 3  # that a note names
+DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
+BEAT = 1.0  # seconds between two words of where a running trace is
 
 
 def _run(request: TraceRequest, session: "TraceSession") -> object:
@@ -60,23 +67,21 @@ def _function_of(path: str, name: str) -> Callable[[], object]:
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function: Any = getattr(module, name, None)
     if not callable(function):
         known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
         raise UserError(f"{path} has no function {name!r}{nearest(name, known)}")
-    needed: list[str] = []
-    with contextlib.suppress(TypeError, ValueError):
-        parameters = inspect.signature(function).parameters.values()
+    with contextlib.suppress(TypeError, ValueError):  # it tells no signature
         optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        parameters = inspect.signature(function).parameters.values()
         needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
-    if needed:
-        raise UserError(
-            f"{name} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one that "
-            "calls it"
-        )
+        if needed:
+            raise UserError(
+                f"{name} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
+                "that calls it"
+            )
     called: Callable[[], object] = function
     return called
 
@@ -108,37 +113,29 @@ def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
         step(*arguments)
 
 
-MOST_LINES = 3  # that a note names
-DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
-BEAT = 1.0  # seconds between two words of where a running trace is
-
-
 def main() -> None:
-    """Answer one request and end the process at once, whatever threads the code has left behind."""
+    """Answer the request in a folder and end the process at once, whatever threads the code has left behind."""
     faulthandler.enable()  # a library in C++ that ends the process leaves no other word of where that was
     # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    folder = Path(sys.argv.pop())
+    told = json.loads((folder / "request").read_bytes())
+    device = told["device"] | {"capability": tuple(told["device"]["capability"])}
+    request = TraceRequest(**told | {"device": Device(**device)})
     # Above the descriptors that daemons and launchers close.
     high = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-    answers = os.fdopen(fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, high), "wb", buffering=0)
-    os.dup2(2, 1)
-    with os.fdopen(os.dup(0), "rb", buffering=0) as asked:
-        request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
-    typed = os.open(os.devnull, os.O_RDONLY) if request.keyboard is None else request.keyboard
-    os.dup2(typed, 0)
-    os.close(typed)
-
+    with (folder / "answers").open("ab") as file:
+        answers = os.fdopen(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, high), "ab", buffering=0)
     one_at_a_time = threading.Lock()  # what says where the trace is is a thread of its own
 
-    def say(line: ChildLine) -> None:
+    def say(**line: Any) -> None:
         with one_at_a_time:
-            answers.write(msgspec.json.encode(line) + b"\n")
+            answers.write(msgspec.json.encode(ChildLine(**line)) + b"\n")
 
     try:
         notices = protect(request.scratch) if request.scratch else ()
         for notice in notices:
-            start = Progress(phase="start", step=-1, allocated=0, peak_allocated=0, notice=notice)
-            say(ChildLine(progress=start))
+            say(progress=Progress(phase="start", step=-1, allocated=0, peak_allocated=0, notice=notice))
         try:
             importlib.import_module("torch")
         except Exception as error:  # noqa: BLE001 - a library is missing, or of another build: whatever it is, it is torch's
@@ -149,8 +146,8 @@ def main() -> None:
         if sys.modules["msgspec"].__spec__ is None:
             del sys.modules["msgspec"]  # all of this program that a trace needs is loaded
         gc.freeze()  # looking through torch for garbage took a tenth of a trace
-        result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
-        say(ChildLine(result=msgspec.structs.replace(result, warnings=(*notices, *result.warnings))))
+        result = trace_here(request, lambda progress: say(progress=progress))
+        say(result=msgspec.structs.replace(result, warnings=(*notices, *result.warnings)))
     except UserError as error:
         frames: list[str] = []  # the lines of the user's own files that led to what the error was made from
         if error.__cause__ is not None:
@@ -158,10 +155,10 @@ def main() -> None:
 
             led = traceback.extract_tb(error.__cause__.__traceback__)
             frames = [f"{one.filename}:{one.lineno} in {one.name}: {one.line}" for one in led if is_users(one.filename)]
-        say(ChildLine(error=str(error), frames=tuple(frames), beyond_trace=isinstance(error, BeyondTraceError)))
+        say(error=str(error), frames=tuple(frames), beyond_trace=isinstance(error, BeyondTraceError))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
         traceback.print_exc()
-        say(ChildLine(error=f"the trace itself failed: {type(error).__name__}: {error}", beyond_trace=True))
+        say(error=f"the trace itself failed: {type(error).__name__}: {error}", beyond_trace=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -171,7 +168,7 @@ def trace_here(
     request: TraceRequest, progress: Callable[[Progress], None], code: Callable[[], object] | None = None
 ) -> DryRun:
     """Trace in this process, which is of no use for anything else with torch afterwards: `code`, or what the request
-    names.
+    names. `progress` is called at each phase's end, and each second with the line at which the code is.
 
     Raises:
         UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
@@ -183,16 +180,26 @@ def trace_here(
     # It reports every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     session = TraceSession(request, progress)
-    with session, contextlib.closing(Heartbeat(session.tell_place)):
+    memory, phases, thread, is_over = session.memory, session.phases, threading.get_ident(), threading.Event()
+
+    def tell_place() -> None:
+        while not is_over.is_set():
+            phase, allocated = phases.now, memory.allocator.stats.allocated
+            step, line = phases.step_of(phase), session.where.user_line(thread)
+            progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=memory.peak, line=line))
+            is_over.wait(BEAT)
+
+    with session:
+        _thread.start_new_thread(tell_place, ())  # no `threading.Thread`, whose modes follow what it runs
         full: str | None = None
         try:
             outcome = _run(request, session) if code is None else code()
-            session.phases.finish()
-            lines = sorted(filter(None, session.memory.guesses_read))
-            if lines and 0 < session.phases.steps_done < request.steps:
+            phases.finish()
+            lines = sorted(filter(None, memory.guesses_read))
+            if lines and 0 < phases.steps_done < request.steps:
                 more = f" and {len(lines) - MOST_LINES} lines more" if len(lines) > MOST_LINES else ""
-                session.memory.warn(
-                    f"the code ended itself after {session.phases.steps_done} of {request.steps} steps, perhaps by "
+                memory.warn(
+                    f"the code ended itself after {phases.steps_done} of {request.steps} steps, perhaps by "
                     f"unknown values, which read as ones or zeros at {', '.join(lines[:MOST_LINES])}{more}"
                 )
         except TraceFinished as finished:
@@ -202,32 +209,17 @@ def trace_here(
             full = out_of_memory(error, session)
             if full is None:
                 raise in_words(error, session) from error
-            session.phases.end(session.phases.now)
-        if reads := deciding_reads(session.memory):
-            session.memory.bounded = True
+            phases.end(phases.now)
+        finally:
+            is_over.set()
+        if reads := deciding_reads(memory):
+            memory.bounded = True
             places = (line.rpartition(":") for line in reads[:MOST_LINES])
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
-            session.memory.warn("\n".join([DECIDED, *shown]))
-        result = session.recorder.result(session.context, full)
-        is_cut = isinstance(outcome, TraceFinished)
-        result = msgspec.structs.replace(result, cut_short=is_cut, exit_code=int(full is not None))
+            memory.warn("\n".join([DECIDED, *shown]))
+        result = session.recorder.result(session.context, full, is_cut=isinstance(outcome, TraceFinished))
         del outcome
     return result
-
-
-class Heartbeat(threading.Thread):
-    """Says where a trace is, again and again; its own `run`, so that no mode follows it."""
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._tell, self._over = tell, threading.Event()
-        self.close = self._over.set
-        tell()  # before the code begins
-        self.start()
-
-    def run(self) -> None:
-        while not self._over.wait(BEAT):
-            self._tell()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """One trace: modes, patches, hooks and memory put together."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +33,7 @@ class TraceSession:
         self.context = cuda_context_bytes(card.capability)
         allocator.hold_outside(self.context)
         facts = SimulatedCard(card.name, card.total_memory, card_limits(card))
-        self.request, self._progress = request, progress
+        self.request = request
         self.shielded = bool(request.scratch)  # whether what the code writes is thrown away
         self.where = Whereabouts()
         self.memory = SimulatedMemory(allocator, facts, self.where)
@@ -48,8 +47,6 @@ class TraceSession:
         self.escape = Escape()
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
-        self._libraries: list[Any] = []
-        self._thread = threading.get_ident()
 
     def __enter__(self) -> Self:
         device.register()
@@ -71,13 +68,6 @@ class TraceSession:
         self._mode.__enter__()
         loading.install(self._patches, self.memory, (self._fake, self._mode), shielded=self.shielded)
         return self
-
-    def tell_place(self) -> None:
-        """Report the line at which a phase goes on, from any thread; before the first step it is -1."""
-        phase, step = self.phases.now, self.phases.step_of(self.phases.now)
-        allocated, line = self.memory.allocator.stats.allocated, self.where.user_line(self._thread)
-        peak = self.memory.peak
-        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, line=line))
 
     def __exit__(self, *error: object) -> None:
         self._mode.__exit__(*error)

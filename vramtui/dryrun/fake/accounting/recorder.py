@@ -131,8 +131,8 @@ class TraceRecorder:
         )
         self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
 
-    def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
-        """The answer, after the code has ended; `context` is the CUDA context in bytes."""
+    def result(self, context: int, out_of_memory: str | None, *, is_cut: bool) -> DryRun:
+        """The answer, after the code has ended, or was cut; `context` is the CUDA context in bytes."""
         memory, card, refused = self._memory, self._memory.device, self._memory.refused
         self._mark()
         at_peak = memory.alive_at_peak()
@@ -175,7 +175,9 @@ class TraceRecorder:
             ),
             warnings=tuple(notes),
             bounded=memory.bounded,
+            cut_short=is_cut,
             out_of_memory=out_of_memory,
+            exit_code=int(out_of_memory is not None),
             asked=refused.segment_size if refused is not None else None,
             missing=refused.missing if refused is not None else None,
             series=_thinned(memory.changes),
