@@ -23,7 +23,7 @@ def patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Patches
     when_imported(NAME, lambda module: made.set(module, "launch", lambda: "ours"))
     when_imported(NAME, lambda module: made.set(module, "end", lambda: "ours"))
     yield made
-    made.undo()
+    made.close()
     sys.modules.pop(NAME, None)
 
 
@@ -35,7 +35,7 @@ def launched() -> str:
 
 def test_a_module_is_patched_as_it_is_imported(patches: Patches) -> None:
     assert launched() == "ours"
-    patches.undo()
+    patches.close()
     assert launched() == "its own"
 
 

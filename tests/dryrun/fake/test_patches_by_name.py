@@ -20,6 +20,9 @@ import gc, inspect, types
 import torch
 from vramtui.dryrun.fake.device.patches import Patches
 
+def arguments(undo):
+    return inspect.getclosurevars(undo).nonlocals.get("args", ())
+
 def plain(value):
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
 
@@ -32,7 +35,7 @@ def without_wrapped(function):
 
 refused, seen = [], 0
 for patches in [one for one in gc.get_objects() if isinstance(one, Patches)]:
-    for owner, name, original in patches._undo:
+    for owner, name, original in (given for _, undo in patches._exit_callbacks if len(given := arguments(undo)) == 3):
         before, now = plain(original), plain(vars(owner).get(name))
         if not isinstance(before, types.FunctionType) or not isinstance(now, types.FunctionType):
             continue
@@ -44,6 +47,8 @@ for patches in [one for one in gc.get_objects() if isinstance(one, Patches)]:
         if not named:
             continue
         seen += 1
+        act = inspect.getclosurevars(now).nonlocals.get("act")  # of `Patches.around`: it is given the plain one first
+        now, first = (now, first) if act is None else (getattr(act, "__func__", act), first + 1)
         try:
             without_wrapped(now).bind(*[0] * first, **named)
         except TypeError as error:

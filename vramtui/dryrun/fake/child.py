@@ -96,7 +96,7 @@ def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
         sys.path[:] = preparation.pop("sys_path", sys.path)
         spawn.prepare(preparation)
         step, arguments = pickle.load(file)  # noqa: S301 - as above
-    session.recorder.rows.clear()  # nothing that has run so far is a part of the job
+    session.phases.rows.clear()  # nothing that has run so far is a part of the job
     session.phases.begin_again()
     moved: dict[int, Any] = {}
     for module in arguments:
@@ -217,7 +217,7 @@ def trace_here(
             places = (line.rpartition(":") for line in reads[:MOST_LINES])
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
             memory.warn("\n".join([DECIDED, *shown]))
-        result = session.recorder.result(session.context, full, is_cut=isinstance(outcome, TraceFinished))
+        result = phases.result(session.context, full, is_cut=isinstance(outcome, TraceFinished))
         del outcome
     return result
 

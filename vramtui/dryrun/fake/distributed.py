@@ -95,44 +95,35 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
         memory.warn(NOTE.format(size))
         plain_init(backend="fake", rank=0, world_size=size, store=FakeStore())
 
-    def silent(*_args: Any, async_op: bool = False, **_kwargs: Any) -> Any:
-        return _FinishedWork() if async_op else None
-
     answers: dict[str, Callable[..., Any]] = {
-        **dict.fromkeys(_SILENT, silent),
+        **dict.fromkeys(_SILENT, lambda *_args, async_op=False, **_named: _FinishedWork() if async_op else None),
         **{name: _telling(memory.values, vars(distributed_c10d)[name], *names) for name, names in _COLLECTIVES.items()},
         "init_process_group": init_process_group,
         "is_nccl_available": lambda: True,
         "get_backend": lambda *_args, **_kwargs: "nccl",
     }
-    holders = [
-        module
-        for key, module in sys.modules.items()
-        if key.startswith("torch.distributed") and isinstance(module, ModuleType)
-    ]
+    holders = [module for key, module in list(sys.modules.items()) if key.startswith("torch.distributed")]
     for name, answer in answers.items():
         before = vars(distributed_c10d)[name]
         for module in holders:  # device_mesh and others have taken the function under its name
-            if vars(module).get(name) is before:
+            if getattr(module, "__dict__", {}).get(name) is before:
                 patches.set(module, name, answer)
 
     def name_the_card(fsdp: ModuleType) -> None:
         """Let FSDP's `device_id=0` and its current device be the GPU, which PyTorch takes for the device behind it."""
-        plain_id, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
         card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
 
-        def device_from_id(device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
-            return plain_id(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
+        @patches.around(fsdp, "_get_device_from_device_id")
+        def device_from_id(plain: Any, device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
+            return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
 
-        def compute_device(*args: Any, **kwargs: Any) -> Any:
-            given = inspect.signature(plain_device).bind(*args, **kwargs)
-            return plain_device(*given.args[:-1], card)
-
-        patches.set(fsdp, "_get_device_from_device_id", device_from_id)
-        patches.set(fsdp, "_get_compute_device", compute_device)
+        @patches.around(fsdp, "_get_compute_device")
+        def compute_device(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            given = inspect.signature(plain).bind(*args, **kwargs)
+            return plain(*given.args[:-1], card)
 
     when_imported("torch.distributed.fsdp._init_utils", name_the_card)
-    plain_reducer, plain_hook = dist.Reducer, dist._register_comm_hook
+    plain_hook = dist._register_comm_hook
 
     def reduce(_state: object, bucket: Any) -> Any:
         flat = bucket.buffer()
@@ -143,33 +134,32 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
         future.set_result(flat)
         return future
 
-    def reducer(*args: Any, **kwargs: Any) -> Any:
+    @patches.around(dist, "Reducer")
+    def reducer(plain: Any, *args: Any, **kwargs: Any) -> Any:
         """PyTorch's own, whose buckets come back as they are: an operation that sends nothing gives no result."""
-        own = plain_reducer(*args, **kwargs)
+        own = plain(*args, **kwargs)
         plain_hook(own, None, reduce)
         return own
 
-    patches.set(dist, "Reducer", reducer)
-    patches.set(dist, "_register_comm_hook", lambda *_args: None)
-    patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
+    for name in ("_register_comm_hook", "_register_builtin_comm_hook"):
+        patches.set(dist, name, lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
     try:
         from torch.distributed.tensor import DTensor, _dispatch, _random  # noqa: PLC0415 - not built everywhere
         from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
     except ImportError:
         return
-    plain_meta = ShardingPropagator._propagate_tensor_meta_non_cached
 
-    def propagate(*args: Any, **kwargs: Any) -> Any:
+    @patches.around(ShardingPropagator, "_propagate_tensor_meta_non_cached")
+    def propagate(plain: Any, *args: Any, **kwargs: Any) -> Any:
         """Tell the shape of a DTensor's result by fake tensors of the whole, which take no memory."""
         with shapes_only():
-            return plain_meta(*args, **kwargs)
+            return plain(*args, **kwargs)
 
     patches.set(DTensor, "device", property(lambda tensor: tensor._local_tensor.device))
     # Ranks' random numbers are kept in step by an operator that only compilers follow.
     for module in (_dispatch, _random):
         patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
-    patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
 
 
 def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callable[..., Any]:

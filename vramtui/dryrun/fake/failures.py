@@ -116,10 +116,8 @@ class Escape:
         return self._call if any(one is self.error for one in _causes(error)) else None
 
     def install(self, patches: Patches) -> None:
-        plain = vars(torch.autograd)["_engine_run_backward"]
-
-        @functools.wraps(plain)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        @patches.around(torch.autograd, "_engine_run_backward")
+        def run(plain: Any, *args: Any, **kwargs: Any) -> Any:
             self.error = None
             try:
                 return plain(*args, **kwargs)
@@ -127,8 +125,6 @@ class Escape:
                 if self.error is None:
                     raise
                 raise self.error from None
-
-        patches.set(torch.autograd, "_engine_run_backward", run)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

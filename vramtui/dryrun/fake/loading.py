@@ -1,13 +1,13 @@
 """Data loaders, threads and checkpoints of the code while a session lasts."""
 
 import contextlib
-import functools
 import inspect
 import io
 import os
 import pickle
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,11 +28,11 @@ NOTE = "torch.save packs tensors without values into a buffer: what the code wri
 
 def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *, shielded: bool) -> None:
     """Load batches in this process, follow threads, and keep what the code saves so that it can load it again."""
-    # Read files as ever, then move to the card what belongs there; keep saved tensors without values, pickled.
-    plain_load, plain_save, from_buffer = torch.load, torch.save, torch.UntypedStorage.from_buffer
     saved: dict[str, bytes] = {}
 
-    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @patches.around(torch, "load")
+    def load(plain: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Read files as ever, then move to the card what belongs there."""
         pickled = _marked(f) or saved.get(_place_of(f))
         if pickled is not None:
             again = pickle.loads(pickled)  # noqa: S301 - this session has made it
@@ -44,12 +44,14 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
             return storage
 
         with _disable_current_modes():
-            read = plain_load(f, note, *args, **kwargs)
+            read = plain(f, note, *args, **kwargs)
         return _moved(read, map_location, places)
 
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if sys._getframe(1).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
-            plain_save(obj, f, *args, **kwargs)
+    @patches.around(torch, "save")
+    def save(plain: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        """Keep saved tensors without values, pickled."""
+        if sys._getframe(2).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
+            plain(obj, f, *args, **kwargs)
             return
         pickled = io.BytesIO()
         pickler = _Pickler(pickled)
@@ -57,7 +59,7 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
             pickler.dump(obj)
             if not pickler.without_values:
                 with _disable_current_modes():
-                    plain_save(obj, f, *args, **kwargs)
+                    plain(obj, f, *args, **kwargs)
                 return
             saved[_place_of(f)] = pickled.getvalue()
             if isinstance(f, io.BytesIO):
@@ -65,38 +67,34 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
             if isinstance(f, io.BytesIO) or (shielded and not isinstance(f, (str, os.PathLike))):
                 f.write(_MARK + pickled.getvalue())
             elif shielded:
-                with open(f, "wb") as opened:  # noqa: PTH123 - some files are no paths of Path
-                    opened.write(_MARK + pickled.getvalue())
+                Path(f).write_bytes(_MARK + pickled.getvalue())
 
-    @functools.wraps(from_buffer)
+    from_buffer = torch.UntypedStorage.from_buffer
+
     def read_buffer(*args: Any, **kwargs: Any) -> Any:
         """Keep the values, which a fake mode drops (2.13, torch/csrc/StorageMethods.cpp)."""
         with _disable_current_modes():
             return from_buffer(*args, **kwargs)
 
     patches.set(torch.UntypedStorage, "from_buffer", staticmethod(read_buffer))
-    patches.set(torch, "load", load)
-    patches.set(torch, "save", save)
-    plain_init, plain_run = DataLoader.__init__, threading.Thread.run
-    signature = inspect.signature(plain_init)
+    signature = inspect.signature(DataLoader.__init__)
 
-    def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(loader, *args, **kwargs)
+    @patches.around(DataLoader, "__init__")
+    def construct(plain: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
         given.arguments.pop("pin_memory", None)
         if given.arguments.get("num_workers"):
             given.arguments["num_workers"] = 0
             for name in _OF_WORKERS:
                 given.arguments.pop(name, None)
-        plain_init(*given.args, **given.kwargs)
+        plain(*given.args, **given.kwargs)
 
-    def run(thread: threading.Thread) -> None:
+    @patches.around(threading.Thread, "run")
+    def run(plain: Any, thread: threading.Thread) -> None:
         with contextlib.ExitStack() as entered:
             for mode in modes:
                 entered.enter_context(mode)
-            plain_run(thread)
-
-    patches.set(DataLoader, "__init__", construct)
-    patches.set(threading.Thread, "run", run)
+            plain(thread)
 
 
 class _Pickler(pickle.Pickler):

@@ -1,14 +1,15 @@
-"""The line, the module and the phase in which the code is; hooks follow the phases."""
+"""The line, the module and the phase in which the code is, and the journal of the phases as a dry run's answer."""
 
 import contextlib
-import functools
 import gc
 import os
+import re
 import sys
 import sysconfig
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch.autograd
 import torch.nn.modules.module as module_hooks
 import torch.optim.optimizer as optimizer_hooks
 
+from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
 
 _OURS = __file__.partition(f"{os.sep}dryrun{os.sep}")[0] + os.sep
 # Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.
@@ -26,47 +29,46 @@ _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+class _Stack(threading.local):
+    """The modules whose forward this thread is in, by id."""
+
+    def __init__(self) -> None:
+        self.modules: list[int] = []
+
+
 class Whereabouts:
     """Keeps the stack of running modules and finds the nearest line that is the user's own."""
 
     def __init__(self) -> None:
         self.last_line = ""
+        self.running = _Stack()
         self._names: dict[int, str] = {}
-        self._stacks = threading.local()
         # By id, as the hash of a code object goes through all of its bytes; kept, so that no other takes the id.
         self._users: dict[int, tuple[bool, CodeType]] = {}
         self._by_sequence: dict[int, tuple[str, str]] = {}
-
-    @property
-    def stack(self) -> list[int]:
-        """The modules whose forward this thread is in, by id."""
-        modules: list[int] | None = getattr(self._stacks, "modules", None)
-        if modules is None:
-            modules = self._stacks.modules = []
-        return modules
 
     def entered(self, module: torch.nn.Module) -> None:
         if id(module) not in self._names:
             for path, one in module.named_modules(remove_duplicate=False):
                 self._names.setdefault(id(one), f"{path} ({type(one).__name__})" if path else type(one).__name__)
-        self.stack.append(id(module))
+        self.running.modules.append(id(module))
 
     def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""
-        if torch._C._current_graph_task_id() != -1 and not self.stack:
+        if torch._C._current_graph_task_id() != -1 and not self.running.modules:
             node = torch._C._current_autograd_node()
             if node is not None:
                 module, entry.line = self._by_sequence.get(node._sequence_nr(), ("", ""))
                 entry.module = f"backward of {module}" if module else node.name()
         else:
-            entry.module, entry.line = self._module(), self.user_line()
+            entry.module, entry.line = self._place()
         self.last_line = entry.line or self.last_line
 
     def remember(self) -> None:
         """An operator is about to be dispatched in forward: its autograd node, just made, leads back here."""
         sequence = torch._C._autograd._get_sequence_nr() - 1
         if sequence not in self._by_sequence:
-            self._by_sequence[sequence] = self._module(), self.user_line()
+            self._by_sequence[sequence] = self._place()
 
     def user_line(self, thread: int | None = None) -> str:
         """The nearest frame outside torch, libraries and this program, as `file:line`; empty when there is none."""
@@ -81,8 +83,9 @@ class Whereabouts:
             frame = frame.f_back
         return ""
 
-    def _module(self) -> str:
-        return self._names.get(self.stack[-1], "") if self.stack else ""
+    def _place(self) -> tuple[str, str]:
+        modules = self.running.modules
+        return self._names.get(modules[-1], "") if modules else "", self.user_line()
 
 
 def is_users(filename: str) -> bool:
@@ -91,6 +94,20 @@ def is_users(filename: str) -> bool:
     return not any(folder in filename for folder in _PACKAGES)
 
 
+_BY_BIRTH = {
+    "model": "weights", "optimizer": "optimizer", "input": "inputs", "forward": "activations",
+    "backward": "temporaries", "step": "temporaries", "zero_grad": "inputs",
+}  # fmt: skip
+_CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IGNORECASE)
+_LARGEST = 10
+_POINTS = 2000
+ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
+LEAST_SHARE = 0.01  # of the peak; less does not matter
+GARBAGE_NOTE = (
+    "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
+    "when it runs depends on how many objects are made, which differs in a trace: the peak may be off by as much "
+    "either way, and a `gc.collect()` after the last use of the model makes it certain"
+)
 # Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
 _STEADY_PASSES = 16
 STEADY_NOTE = (
@@ -103,22 +120,23 @@ class TraceFinished(BaseException):
     """Enough steps have been seen. No `except Exception` of the code is to catch it."""
 
 
-class PhaseTracker:
-    """Follows the phases and calls `ended(phase, step)` at the end of each."""
+class TraceRecorder:
+    """Follows the phases, takes a row at each end, and knows what the bytes are; then calls `progress`."""
 
     def __init__(
-        self, memory: SimulatedMemory, where: Whereabouts, steps: int, ended: Callable[[str, int], None]
+        self, memory: SimulatedMemory, where: Whereabouts, steps: int, progress: Callable[[Progress], None]
     ) -> None:
+        self.rows: list[TraceRow] = []
         # Models and optimizers are held weakly, so that what the code deletes is gone.
         self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
-        self._memory, self._where, self._steps, self._ended = memory, where, steps, ended
-        self._busy = self._alike = 0
+        self._memory, self._where, self._steps, self._progress = memory, where, steps, progress
+        self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._is_watching_caches = self._is_collection_asked = False
+        self._busy = self._alike = self._most_garbage = self._before_collection = 0
         self._last_highest: object = None
-        self._handles: list[Any] = []
         memory.phase = lambda: self.now
         self.begin_again()
 
@@ -126,17 +144,9 @@ class PhaseTracker:
         """Forget models and optimizers: those of the job come now."""
         self.now, self.steps_done, self._trains = "model", 0, False
         self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
-        self._together = None
+        self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
         for seen in (self.models, self.optimizers, self._stepped):
             seen.clear()
-
-    @contextlib.contextmanager
-    def _is_within(self, is_phase: bool) -> Iterator[None]:
-        self._busy += is_phase
-        try:
-            yield
-        finally:
-            self._busy -= is_phase
 
     @contextlib.contextmanager
     def _zeroes(self, *_owner: Any) -> Iterator[None]:
@@ -154,15 +164,21 @@ class PhaseTracker:
             gc.collect()
             self.end("model" if self.now in {"model", "input"} else self.now)
             self.now = "optimizer"
-        with self._is_within(is_phase=True):
+        self._busy += 1
+        try:
             yield
+        finally:
+            self._busy -= 1
         if not self._busy:
             self.optimizers.add(optimizer)
             if not self._trains:  # what ran without one were no steps of training
                 self._trains, self.steps_done = True, 0
             if self.now == "optimizer":
-                self.end("optimizer")
-                self.now, self._is_first_use_awaited = "input", True
+                self._await_first_use()
+
+    def _await_first_use(self) -> None:
+        self.end("optimizer")
+        self.now, self._is_first_use_awaited = "input", True
 
     @contextlib.contextmanager
     def _goes_backward(self, *_args: Any) -> Iterator[None]:
@@ -173,8 +189,11 @@ class PhaseTracker:
                 self.end("input")
             self.end("forward")
             self.now = "backward"
-        with self._is_within(is_phase):
+        self._busy += is_phase
+        try:
             yield
+        finally:
+            self._busy -= is_phase
         if is_phase:
             self.end("backward")
             self.now = "input"
@@ -191,22 +210,19 @@ class PhaseTracker:
             raise TraceFinished
 
     def install(self, patches: Patches) -> None:
-        def within(owner: Any, name: str, around: Callable[..., Any]) -> None:
-            plain = getattr(owner, name)
-
-            @functools.wraps(plain)
-            def call(*args: Any, **kwargs: Any) -> Any:
-                with around(*args):
+        def within(owner: Any, name: str, entered: Callable[..., Any]) -> None:
+            @patches.around(owner, name)
+            def call(plain: Any, *args: Any, **kwargs: Any) -> Any:
+                with entered(*args):
                     return plain(*args, **kwargs)
 
-            patches.set(owner, name, call)
-
-        self._handles = [
+        for handle in (
             module_hooks.register_module_forward_pre_hook(self._module_called),
             module_hooks.register_module_forward_hook(self._module_returned, always_call=True),
             optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins),
             optimizer_hooks.register_optimizer_step_post_hook(self._step_done),
-        ]
+        ):
+            patches.callback(handle.remove)
         kinds: list[type] = [torch.optim.Optimizer]
         for kind in kinds:  # grows as subclasses are found
             kinds += kind.__subclasses__()
@@ -216,9 +232,16 @@ class PhaseTracker:
             within(owner, "zero_grad", self._zeroes)
         within(torch.autograd, "backward", self._goes_backward)
 
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        @patches.around(gc, "collect")
+        def collect(plain: Any, *args: Any, **kwargs: Any) -> int:
+            self._is_collection_asked = True
+            try:
+                return int(plain(*args, **kwargs))
+            finally:
+                self._is_collection_asked = False
+
+        gc.callbacks.append(self._collects)
+        patches.callback(gc.callbacks.remove, self._collects)
 
     def adopt(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Follow optimizers that were made in another process; their models are there by now."""
@@ -227,8 +250,7 @@ class PhaseTracker:
         if self.optimizers:
             self._trains = True
             self.end("model")
-            self.end("optimizer")
-            self.now, self._is_first_use_awaited = "input", True
+            self._await_first_use()
 
     def finish(self) -> None:
         has_something = self.now == "input" and (not self._trains or self._is_first_use_awaited)
@@ -241,10 +263,6 @@ class PhaseTracker:
         together = self.optimizers if self._together is None else self._together
         is_open = bool(self._stepped) and any(one not in self._stepped for one in together)
         return self.steps_done - is_open  # one of the optimizers that take the last step has yet to
-
-    def end(self, phase: str, step: int | None = None) -> None:
-        self._is_first_use_awaited = False
-        self._ended(phase, self.step_of(phase) if step is None else step)
 
     def _stop_if_enough(self) -> None:
         """Inference has no steps to count: it runs to its end."""
@@ -270,9 +288,8 @@ class PhaseTracker:
 
     def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
         self._where.entered(module)
-        if self._busy or len(self._where.stack) > 1 or self.now in {"optimizer", "forward"}:
-            return
-        if not self._is_model(module):
+        is_inner = self._busy or len(self._where.running.modules) > 1 or self.now in {"optimizer", "forward"}
+        if is_inner or not self._is_model(module):
             return
         if self.now == "model":
             self.end("model")
@@ -283,12 +300,11 @@ class PhaseTracker:
 
     def _module_returned(self, module: torch.nn.Module, _args: Any, out: Any) -> None:
         """Without gradients no backward ends the forward phase: the model's return does; an error returns None."""
-        stack = self._where.stack
-        if stack:
-            stack.pop()
-        if self.now != "forward" or torch.is_grad_enabled() or self._busy or stack or out is None:
-            return
-        if self._is_model(module):
+        modules = self._where.running.modules
+        if modules:
+            modules.pop()
+        is_inner = self.now != "forward" or torch.is_grad_enabled() or self._busy or modules or out is None
+        if not is_inner and self._is_model(module):
             self.end("forward")
             self.steps_done += not self._trains
             self.now = "input"
@@ -304,3 +320,163 @@ class PhaseTracker:
                 return False
         self.models.add(module)
         return True
+
+    def _collects(self, phase: str, _info: dict[str, int]) -> None:
+        """Called by Python's collector at its start and end; runs that the code asks for do not count.
+
+        A trace makes objects of its own, so the collector runs at other moments than in the job: memory that objects in
+        cycles hold may go earlier or later there.
+        """
+        allocated = self._memory.allocator.stats.allocated
+        if phase == "start":
+            self._before_collection = allocated
+        elif not self._is_collection_asked:
+            self._most_garbage = max(self._most_garbage, self._before_collection - allocated)
+
+    def _mark(self) -> None:
+        """Mark entries by their holders; without one, the phase of birth decides."""
+
+        def mark(values: Iterable[Any], category: str) -> None:
+            for value in values:
+                entry = self._memory.find(value) if isinstance(value, torch.Tensor) else None
+                if entry is not None:
+                    entry.category = category
+
+        parameters: list[torch.Tensor] = []
+        for model in self.models:
+            for name, buffer in model.named_buffers():
+                mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
+            parameters += model.parameters()
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            parameters += group["params"]
+        mark(parameters, "weights")
+        mark((parameter.grad for parameter in parameters), "gradients")
+        for state in (state for optimizer in self.optimizers for state in optimizer.state.values()):
+            mark(state.values() if isinstance(state, dict) else (), "optimizer")
+        module = sys.modules.get("transformers.cache_utils")
+        if module is not None and not self._is_watching_caches:  # its caches announce themselves from now on
+            self._is_watching_caches = True
+            plain, caches = module.Cache.__init__, self._caches
+            # By type: `isinstance` asks each object for its class too, and torch.distributed.reduce_op warns of that.
+            caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
+
+            def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
+                plain(cache, *args, **kwargs)
+                caches.add(cache)
+
+            module.Cache.__init__ = construct
+        for layer in (layer for cache in list(self._caches) for layer in getattr(cache, "layers", ())):
+            mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
+
+    def end(self, phase: str, step: int | None = None) -> None:
+        """A phase has ended: take its row and begin its successor's peaks; its step is the current one if not given."""
+        step = self.step_of(phase) if step is None else step
+        self._is_first_use_awaited = False
+        stats = self._memory.allocator.stats
+        self._mark()
+        peak_allocated, peak_reserved = self._memory.end_phase()
+        self.rows.append(
+            TraceRow(
+                phase=phase,
+                step=step,
+                allocated=stats.allocated,
+                reserved=stats.reserved,
+                peak_allocated=peak_allocated,
+                peak_reserved=peak_reserved,
+                categories=_sums(list(self._memory.alive.values())),
+            )
+        )
+        self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
+
+    def result(self, context: int, out_of_memory: str | None, *, is_cut: bool) -> DryRun:
+        """The answer, after the code has ended, or was cut; `context` is the CUDA context in bytes."""
+        memory, card, refused = self._memory, self._memory.device, self._memory.refused
+        self._mark()
+        at_peak = memory.alive_at_peak()
+        peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
+        peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
+        notes = [*memory.warnings.values(), *_differing_batches(self.rows)]
+        if out_of_memory is None and refused is not None:
+            asked, missing = (format_bytes(size) for size in (refused.segment_size, refused.missing))
+            line = memory.refused_at and f" at {memory.refused_at}"
+            notes.append(
+                f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, "
+                "and went on: these are the figures of what ran all the same"
+            )
+        if self._most_garbage > LEAST_SHARE * memory.peak:
+            notes.append(GARBAGE_NOTE.format(format_bytes(self._most_garbage)))
+        largest = sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
+        return DryRun(
+            torch=str(torch.__version__),
+            device=card.name,
+            capability=card.capability,
+            total_memory=card.total_memory,
+            timeline=tuple(self.rows),
+            peak_allocated=peak_row.peak_allocated if peak_row else 0,
+            peak_reserved=peak_reserved,
+            peak_phase=peak_row.phase if peak_row else "",
+            peak_step=peak_row.step if peak_row else -1,
+            process=peak_reserved + context,
+            unseen=int(peak_reserved * memory.unseen_share),
+            context=context,
+            peak_categories=_sums(at_peak),
+            largest=tuple(
+                LiveAllocation(
+                    bytes=entry.size,
+                    category=_category_of(entry),
+                    operator=str(entry.operator),
+                    module=entry.module,
+                    line=entry.line,
+                    phase=entry.phase,
+                )
+                for entry in largest
+            ),
+            warnings=tuple(notes),
+            bounded=memory.bounded,
+            cut_short=is_cut,
+            out_of_memory=out_of_memory,
+            exit_code=int(out_of_memory is not None),
+            asked=refused.segment_size if refused is not None else None,
+            missing=refused.missing if refused is not None else None,
+            series=_thinned(memory.changes),
+            events=len(memory.changes),
+        )
+
+
+def _category_of(entry: StorageEntry) -> str:
+    if entry.category is not None:
+        return entry.category
+    if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
+        return "activations"  # made anew by checkpointing
+    return _BY_BIRTH.get(entry.phase, "temporaries")
+
+
+def _sums(entries: Iterable[StorageEntry]) -> dict[str, int]:
+    totals = dict.fromkeys(CATEGORIES, 0)
+    for entry in entries:
+        totals[_category_of(entry)] += entry.size
+    return totals
+
+
+def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
+    """A note if the batches of the steps were of different sizes and that moves the peak."""
+    trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
+    forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
+    sizes = [row.categories.get("inputs", 0) for row in forwards]
+    activations = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
+    peak = max((row.peak_allocated for row in rows), default=0)
+    if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
+        yield (
+            f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
+            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
+        )
+
+
+def _thinned(changes: list[tuple[int, int]]) -> tuple[TracePoint, ...]:
+    """Twice _POINTS points or fewer: of each stretch of events its highest and its last."""
+    every = max(1, len(changes) // _POINTS)
+    chosen: set[int] = set()
+    for start in range(0, len(changes), every):
+        stretch = range(start, min(start + every, len(changes)))
+        chosen |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
+    return tuple(TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(chosen))

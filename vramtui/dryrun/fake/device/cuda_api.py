@@ -158,26 +158,23 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
 
-    plain_resize: Any = torch.UntypedStorage.resize_
-    plain_address, plain_storage_address = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
-
-    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-        resized = plain_resize(storage, size)
+    @patches.around(torch.UntypedStorage, "resize_")
+    def resize_(plain: Any, storage: torch.UntypedStorage, size: int) -> Any:
+        resized = plain(storage, size)
         memory.resized(storage)
         return resized
 
-    def data_ptr(tensor: torch.Tensor) -> int:
+    @patches.around(torch.Tensor, "data_ptr")
+    def data_ptr(plain: Any, tensor: torch.Tensor) -> int:
         if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
-            return plain_address(tensor)
+            return int(plain(tensor))
         address = memory.address(tensor.untyped_storage())
         return address + int(tensor.storage_offset()) * tensor.element_size() if address else 0
 
-    def storage_data_ptr(storage: torch.UntypedStorage) -> int:
-        return memory.address(storage) if storage._cdata in memory.entries else plain_storage_address(storage)
+    @patches.around(torch.UntypedStorage, "data_ptr")
+    def storage_data_ptr(plain: Any, storage: torch.UntypedStorage) -> int:
+        return memory.address(storage) if storage._cdata in memory.entries else int(plain(storage))
 
-    patches.set(torch.UntypedStorage, "resize_", resize_)
-    patches.set(torch.Tensor, "data_ptr", data_ptr)
-    patches.set(torch.UntypedStorage, "data_ptr", storage_data_ptr)
     for name in ("current_stream", "set_stream", "synchronize"):
         patches.set(torch.accelerator, name, getattr(torch.cuda, name))
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
@@ -200,22 +197,17 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
     patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
     # They profile the CPU only: there are no CUDA events to ask for.
-    plain_profile: Any = torch.autograd.profiler.profile.__init__
-    plain_kineto: Any = torch.profiler.profile.__init__
 
-    def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
-        plain_profile(
-            profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}}
-        )
+    @patches.around(torch.autograd.profiler.profile, "__init__")
+    def profile(plain: Any, profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
+        plain(profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}})
 
-    def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
-        kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
-        # Either holds every tensor weakly, and such a one cannot be moved in place.
-        kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
-        plain_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
+    @patches.around(torch.profiler.profile, "__init__")
+    def kineto(plain: Any, profiler: Any, *_activities: Any, use_cuda: Any = None, **kwargs: Any) -> None:  # noqa: ARG001 - as there
+        # Either of the two holds every tensor weakly, and such a one cannot be moved in place.
+        changed = {"activities": [torch.profiler.ProfilerActivity.CPU], "record_shapes": False, "profile_memory": False}
+        plain(profiler, **kwargs | changed)
 
-    patches.set(torch.autograd.profiler.profile, "__init__", profile)
-    patches.set(torch.profiler.profile, "__init__", kineto)
     patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
     patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
 

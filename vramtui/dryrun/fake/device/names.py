@@ -1,7 +1,5 @@
 """Names of the GPU in ordinary code: "cuda" for tensors and modules, and types as `torch.cuda.FloatTensor`."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,145 +18,148 @@ from vramtui.dryrun.fake.device.patches import Patches
 # they made on the host); with an index they do not ask.
 _FROM_DATA = ("as_tensor", "asarray", "tensor")
 
-_PRECISIONS = {"half": torch.half, "float": torch.float, "double": torch.double}
-
 
 def install(patches: Patches) -> None:
-    plain_to = torch.Tensor.to
-
-    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    @patches.around(torch.Tensor, "to")
+    def to(plain: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], (str, int, torch.device)):
             args = (to_sim(args[0]), *args[1:])
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
-        if issubclass(type(self), UninitializedBuffer):
-            return _moved_buffer(self, *torch._C._nn._parse_to(*args, **kwargs)[:2])
-        return plain_to(self, *args, **kwargs)
+        if issubclass(type(tensor), UninitializedBuffer):
+            return _moved_buffer(tensor, *torch._C._nn._parse_to(*args, **kwargs)[:2])
+        return plain(tensor, *args, **kwargs)
 
     def cuda(
-        self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+        tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
     ) -> torch.Tensor:
-        target = to_sim("cuda" if device is None else device)
-        if issubclass(type(self), UninitializedBuffer):
-            return _moved_buffer(self, target, None)
-        return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
+        target = "cuda" if device is None else device
+        return tensor.to(target, non_blocking=non_blocking, memory_format=memory_format)
 
-    patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", lambda self, *_args, **_kwargs: self)
-    # Give "cuda" its index wherever a tensor is made of data.
-
-    def with_index(plain: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(plain)
-        def construct(*args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("device") is not None:
-                kwargs["device"] = _with_index(kwargs["device"])
-            try:
-                return plain(*args, **kwargs)
-            except NotImplementedError:  # C++ reads the tensors in a list itself, past what reads values in a trace
-                if not (args and isinstance(args[0], (list, tuple))):
-                    raise
-                return plain(_numbers(args[0]), *args[1:], **kwargs)
-
-        return construct
-
-    constructors = frozenset(_device._device_constructors())  # the plain ones, which a default device is looked up for
+    # The plain ones, which a default device is looked up for.
+    constructors = frozenset(_device._device_constructors())
     patches.set(_device, "_device_constructors", lambda: constructors)
-    for name in _FROM_DATA:
-        patches.set(torch, name, with_index(getattr(torch, name)))
-    plain_context: Any = _device.DeviceContext.__init__
 
-    def init(context: Any, device: Any) -> None:
-        plain_context(context, _with_index(device))
+    @patches.around(torch, *_FROM_DATA)
+    def construct(plain: Any, *args: Any, **kwargs: Any) -> Any:
+        """Give "cuda" its index wherever a tensor is made of data."""
+        if kwargs.get("device") is not None:
+            kwargs["device"] = _with_index(kwargs["device"])
+        try:
+            return plain(*args, **kwargs)
+        except NotImplementedError:  # C++ reads the tensors in a list itself, past what reads values in a trace
+            if not (args and isinstance(args[0], (list, tuple))):
+                raise
+            return plain(_numbers(args[0]), *args[1:], **kwargs)
 
-    patches.set(_device.DeviceContext, "__init__", init)
+    @patches.around(_device.DeviceContext, "__init__")
+    def init(plain: Any, context: Any, device: Any) -> None:
+        plain(context, _with_index(device))
+
     # Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused.
     plain_data: Any = torch._C.TensorBase.data
 
-    def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        fake = isinstance(self, FakeTensor)
-        if fake is isinstance(value, FakeTensor) and getattr(self, "_fake_device", None) == getattr(
-            value, "_fake_device", None
-        ):
+    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        kinds = [(isinstance(one, FakeTensor), getattr(one, "_fake_device", None)) for one in (tensor, value)]
+        if kinds[0] == kinds[1]:
             # The tensor stays the one into which autograd puts its gradient, as in PyTorch: FSDP relies on that.
-            plain_data.__set__(self, value)
+            plain_data.__set__(tensor, value)
         else:
-            _replace(self, lambda _old: value)
+            _replace(tensor, lambda _old: value)
 
     patches.set(torch.Tensor, "data", property(plain_data.__get__, assign))
-    # `type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter.
-    plain_new_fake: Any = FakeTensor.__new__
+    plain_new_fake, make_subclass = FakeTensor.__new__, torch.Tensor._make_subclass
 
     def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        """`type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter."""
         if len(args) == 1 and isinstance(args[0], torch.Tensor) and kwargs.keys() <= {"requires_grad"}:
             return torch.nn.Parameter(args[0], **kwargs)
         return plain_new_fake(kind, *args, **kwargs)
 
-    patches.set(FakeTensor, "__new__", staticmethod(make))
-    make_subclass: Any = torch.Tensor._make_subclass
-    plain_as: Any = torch.Tensor.as_subclass
-
-    def as_subclass(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
-        if not isinstance(tensor, FakeTensor):
-            return plain_as(tensor, kind)  # type: ignore[no-any-return] # torch's own
-        with torch._C.DisableTorchFunctionSubclass():
-            alias: torch.Tensor = torch.ops.aten.alias.default(tensor)
-        alias.__class__ = fake_kind(kind)
-        return alias
-
     def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
         """Tensors of a library's own class, over fake ones."""
         if not isinstance(data, FakeTensor):
-            return make_subclass(kind, data, require_grad, **kwargs)  # type: ignore[no-any-return] # torch's own
+            return make_subclass(kind, data, require_grad, **kwargs)
         parameter = data.detach().requires_grad_(require_grad)
         parameter.__class__ = fake_kind(kind)
         if issubclass(kind, torch.nn.Parameter):
             parameter._is_param = True  # as in torch's Parameter
         return parameter
 
-    plain_deepcopy: Any = torch.Tensor.__deepcopy__
+    patches.set(FakeTensor, "__new__", staticmethod(make))
+    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
 
-    def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    @patches.around(torch.Tensor, "as_subclass")
+    def as_subclass(plain: Any, tensor: torch.Tensor, cls: Any) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return plain(tensor, cls)
+        with torch._C.DisableTorchFunctionSubclass():
+            alias: torch.Tensor = torch.ops.aten.alias.default(tensor)
+        alias.__class__ = fake_kind(cls)
+        return alias
+
+    @patches.around(torch.Tensor, "__deepcopy__")
+    def deepcopy(plain: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
         """Copy a parameter as `Parameter.__deepcopy__` does, and of other tensors the storage that views share."""
         if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
-            return plain_deepcopy(tensor, memo)  # type: ignore[no-any-return] # torch's own
+            return plain(tensor, memo)
         if isinstance(tensor, torch.nn.Parameter):
             kind: Any = type(tensor)
             with torch.no_grad():
                 copied = tensor.data.clone(memory_format=torch.preserve_format)
             memo[id(tensor)] = kind(copied, requires_grad=tensor.requires_grad)
-            return memo[id(tensor)]  # type: ignore[no-any-return] # a tensor
+            return memo[id(tensor)]
         storages, storage = memo.setdefault("torch", {}), tensor.untyped_storage()
         if storage._cdata not in storages and tensor.layout is torch.strided and storage.nbytes():
             whole = tensor.detach().as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
             storages[storage._cdata] = whole.clone().untyped_storage()
-        return plain_deepcopy(tensor, memo)  # type: ignore[no-any-return] # torch's own
+        return plain(tensor, memo)
 
-    patches.set(torch.Tensor, "__deepcopy__", deepcopy)
-    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
-    patches.set(torch.Tensor, "as_subclass", as_subclass)
     # Let parameters without a shape be moved and given one, which torch/nn/parameter.py refuses by name.
     lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
     allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
     patches.set(lazy, "_allowed_methods", allowed)
-    for name, dtype in _PRECISIONS.items():
+    for name, dtype in (("half", torch.half), ("float", torch.float), ("double", torch.double)):
         patches.set(UninitializedBuffer, name, lambda buffer, dtype=dtype: _moved_buffer(buffer, None, dtype))
-    plain_materialize = lazy.materialize
 
-    def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
+    @patches.around(lazy, "materialize")
+    def materialize(plain: Any, tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         if not isinstance(tensor, FakeTensor):
-            plain_materialize(tensor, shape, device, dtype)
+            plain(tensor, shape, device, dtype)
             return
         empty = tensor.data
         value = torch.empty(shape, device=device or empty.device, dtype=dtype or empty.dtype)
         tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
         tensor.data = value
 
-    patches.set(lazy, "materialize", materialize)
-    # Give `torch.cuda` these names, and let them be the default type and what `Tensor.type` takes and tells.
+    _install_types(patches)
+
+    @patches.around(_meta_registrations, "device_hint")
+    def device_hint(plain: Any, tensor: torch.Tensor) -> str:
+        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
+        named: str = plain(tensor)
+        return "cuda" if named == SIM else named
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
+    patches.set(torch.nn.Module, "_apply", _apply)
+    # Libraries ask it whether they are being compiled.
+    patches.set(torch._subclasses, "FakeTensor", type("NoTensor", (), {}))
+    for types in (optimizer_types, foreach_types):
+        if FakeTensor not in types:
+            types.append(FakeTensor)
+
+
+def _install_types(patches: Patches) -> None:
+    """Let the types of `torch.cuda` be the default type, and what `Tensor.type` takes and tells."""
     for name, dtype in _TYPES.items():
         patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
-    plain_default, plain_new, plain_type = torch.set_default_tensor_type, torch.Tensor.__new__, torch.Tensor.type
+    plain_new = torch.Tensor.__new__
     default_types: list[_OfCard] = []
 
     def by_name(kind: Any) -> Any:
@@ -171,12 +172,13 @@ def install(patches: Patches) -> None:
             return default_types[0](*given)
         return plain_new(kind, *given, **kwargs)
 
-    def set_default_tensor_type(kind: Any) -> None:
-        kind = by_name(kind)
+    @patches.around(torch, "set_default_tensor_type")
+    def set_default_tensor_type(plain: Any, t: Any) -> None:
+        kind = by_name(t)
         default_types.clear()
         if not isinstance(kind, _OfCard):
             torch.set_default_device("cpu")
-            plain_default(kind)
+            plain(kind)
             return
         default_types.append(kind)
         if "__new__" not in vars(torch.Tensor):
@@ -184,36 +186,14 @@ def install(patches: Patches) -> None:
         torch.set_default_dtype(kind.dtype)
         torch.set_default_device("cuda")
 
-    def type_of(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    @patches.around(torch.Tensor, "type")
+    def type_of(plain: Any, tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         kind = by_name(dtype)
         if isinstance(kind, _OfCard):
             return tensor.to("cuda", kind.dtype, non_blocking=non_blocking)
         if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
             return f"torch.cuda.{_NAMES[tensor.dtype]}"
-        return plain_type(tensor, kind, non_blocking, **kwargs)
-
-    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
-    patches.set(torch.Tensor, "type", type_of)
-    plain_hint = _meta_registrations.device_hint
-
-    def device_hint(tensor: torch.Tensor) -> str:
-        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
-        named: str = plain_hint(tensor)
-        return "cuda" if named == SIM else named
-
-    def is_cuda(tensor: torch.Tensor) -> bool:
-        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
-
-    patches.set(_meta_registrations, "device_hint", device_hint)
-    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
-    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
-    patches.set(torch.nn.Module, "_apply", _apply)
-    patches.set(
-        torch._subclasses, "FakeTensor", type("NoTensor", (), {})
-    )  # libraries ask it whether they are being compiled
-    for types in (optimizer_types, foreach_types):
-        if FakeTensor not in types:
-            types.append(FakeTensor)
+        return plain(tensor, kind, non_blocking, **kwargs)
 
 
 def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:

@@ -3,20 +3,31 @@
 import contextlib
 import functools
 import inspect
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 _ABSENT: Any = object()
+Act = Callable[..., Any]
 
 
-class Patches:
-    def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+class Patches(contextlib.ExitStack):
+    """The replaced attributes: `close` puts everything back, the last change first."""
+
+    def around(self, owner: Any, *names: str) -> Callable[[Act], Act]:
+        """Replace functions by one that is given the replaced one, then what that was given."""
+
+        def replace(act: Act) -> Act:
+            for name in names:
+                self.set(owner, name, _passing(act, getattr(owner, name)))
+            return act
+
+        return replace
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name`; a function that stands in for another has its signature and its name."""
         original = vars(owner).get(name, _ABSENT)
-        self._undo.append((owner, name, original))
+        self.callback(*((delattr, owner, name) if original is _ABSENT else (setattr, owner, name, original)))
         before = getattr(owner, name, None)
         now = value.__func__ if isinstance(value, staticmethod) else value
         if isinstance(now, FunctionType) and callable(before):
@@ -35,11 +46,10 @@ class Patches:
                 value.__signature__ = inspect.signature(original)  # type: ignore[attr-defined] # read by `inspect`
         setattr(owner, name, value)
 
-    def undo(self) -> None:
-        """Put everything back, the last change first."""
-        while self._undo:
-            owner, name, value = self._undo.pop()
-            if value is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+
+def _passing(act: Act, plain: Any) -> Act:
+    @functools.wraps(plain, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return act(plain, *args, **kwargs)
+
+    return call

@@ -46,32 +46,29 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             f"{COMPILED}; for the compiled figure {NEEDS_CUDA}"
         )
 
-    def compiled(model: Any = None, **options: Any) -> Any:
+    @patches.around(torch, "compile")
+    def compiled(_plain: Any, model: Any = None, **options: Any) -> Any:
         run_eagerly("torch.compile", options)
         if isinstance(model, torch.nn.Module):
             vars(model)["_orig_mod"] = model  # not as a child of itself
         return (lambda function: function) if model is None else model
 
-    def compile_module(_model: Any, *_args: Any, **options: Any) -> None:
+    @patches.around(torch.nn.Module, "compile")
+    def compile_module(_plain: Any, _model: Any, *_args: Any, **options: Any) -> None:
         run_eagerly("Module.compile", options)
 
-    plain_scaled, plain_script = torch._scaled_mm, torch.jit.script
-
-    def scaled_mm(*args: Any, **kwargs: Any) -> Any:
+    @patches.around(torch, "_scaled_mm")
+    def scaled_mm(plain: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_below((8, 9), "torch._scaled_mm", "a product of fp8")  # ATen/native/cuda, `_scaled_mm_allowed_device`
-        return plain_scaled(*args, **kwargs)
+        return plain(*args, **kwargs)
 
-    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    @patches.around(torch.jit, "script")
+    def script(plain: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
         """TorchScript knows functions of torch by their identity, which those replaced here have lost."""
         try:
-            return plain_script(obj, *args, **kwargs)
+            return plain(obj, *args, **kwargs)
         except Exception:  # noqa: BLE001 - of many kinds, by what is asked of the source
             return obj
-
-    patches.set(torch, "compile", compiled)
-    patches.set(torch.nn.Module, "compile", compile_module)
-    patches.set(torch.jit, "script", script)
-    patches.set(torch, "_scaled_mm", scaled_mm)
 
     def refuse(module: ModuleType) -> None:
         for path in _REFUSED[module.__name__]:

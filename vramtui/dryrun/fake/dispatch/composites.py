@@ -171,21 +171,14 @@ def _autocast(patches: Patches, library: "torch.library.Library") -> None:
             dtype_of = lower if name in _LOWER else widest if name in _WIDEST else lambda _given: torch.float32
             rule = functools.partial(cast_all, operator, dtype_of)
         library.impl(name, rule, _AUTOCAST)
-    enable, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
 
-    def set_autocast_enabled(*args: Any) -> None:
-        enable(*args)
+    @patches.around(torch, "set_autocast_enabled", "set_autocast_dtype")
+    def switch(plain: Any, *args: Any) -> None:
+        plain(*args)
         if len(args) == 1 or args[0] == "cuda":
-            enable(SIM, args[-1])
+            plain(SIM, args[-1])
 
-    def set_autocast_dtype(device_type: str, dtype: torch.dtype) -> None:
-        set_dtype(device_type, dtype)
-        if device_type == "cuda":
-            set_dtype(SIM, dtype)
-
-    def clear_autocast_cache() -> None:
-        clear()
+    @patches.around(torch, "clear_autocast_cache")
+    def clear(plain: Any) -> None:
+        plain()
         casts.clear()
-
-    for function in (set_autocast_enabled, set_autocast_dtype, clear_autocast_cache):
-        patches.set(torch, function.__name__, function)

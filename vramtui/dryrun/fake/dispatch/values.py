@@ -171,67 +171,66 @@ def _places(op: Any, args: Any, kwargs: Any, one: torch.Tensor, at: int) -> torc
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Let tensors be read: printed, formatted, listed, given to NumPy, pickled."""
     values: FakeValues = memory.values
-    plain = {
-        name: getattr(torch.Tensor, name)
-        for name in ("numpy", "tolist", "__repr__", "__bool__", "__reduce_ex__", "item")
-    }
+    plain_list = torch.Tensor.tolist
 
     def read(tensor: torch.Tensor) -> torch.Tensor:
         if values.value_of(tensor) is None:
             values.note()
         return values.array_of(tensor)
 
-    def numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    @patches.around(torch.Tensor, "numpy")
+    def numpy(plain: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(tensor, FakeTensor):
-            return plain["numpy"](tensor, *args, **kwargs)
+            return plain(tensor, *args, **kwargs)
         value = read(tensor)
         with plainly():
-            return plain["numpy"](value.clone())  # numpy writes where it likes
+            return plain(value.clone())  # numpy writes where it likes
 
     def array(tensor: torch.Tensor, dtype: Any = None, **_kwargs: Any) -> Any:
         import numpy as np  # noqa: PLC0415 - PyTorch runs without it, and only it calls this
 
-        return np.asarray(numpy(tensor.detach()), dtype=dtype)
+        return np.asarray(tensor.detach().numpy(), dtype=dtype)
 
     def tolist(tensor: torch.Tensor) -> Any:
         value = read(tensor)
         with plainly():
-            return plain["tolist"](value)
+            return plain_list(value)
 
     def formatted(tensor: torch.Tensor, format_spec: str) -> str:
         return format(tensor.item() if tensor.dim() == 0 else str(tensor), format_spec)
 
-    def show(tensor: torch.Tensor, **kwargs: Any) -> str:
+    @patches.around(torch.Tensor, "__repr__")
+    def show(plain: Any, tensor: torch.Tensor, **kwargs: Any) -> str:
         if not isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
-            return str(plain["__repr__"](tensor, **kwargs))
+            return str(plain(tensor, **kwargs))
         value = values.array_of(tensor)
         with plainly():
-            text = str(plain["__repr__"](value, **kwargs))
+            text = str(plain(value, **kwargs))
         return f"{text[:-1]}, device='cuda:0')" if is_sim(tensor) else text
 
-    def truth(tensor: torch.Tensor) -> bool:
+    @patches.around(torch.Tensor, "__bool__")
+    def truth(plain: Any, tensor: torch.Tensor) -> bool:
         """Return the truth of a known value, else the one by which a healthy job goes on and does its work."""
         if not isinstance(tensor, FakeTensor) or tensor.numel() != 1 or values.value_of(tensor) is not None:
-            return bool(plain["__bool__"](tensor))
-        frame = sys._getframe(1)
+            return bool(plain(tensor))
+        frame = sys._getframe(2)
         is_torch = frame.f_code.co_filename.startswith(_TORCH)
-        return guards.truth_of(frame, lambda: plain["__bool__"](tensor), values.note, is_torch=is_torch)
+        return guards.truth_of(frame, lambda: plain(tensor), values.note, is_torch=is_torch)
 
-    @functools.wraps(plain["__reduce_ex__"])
-    def reduce(tensor: torch.Tensor, proto: Any) -> Any:
+    @patches.around(torch.Tensor, "__reduce_ex__")
+    def reduce(plain: Any, tensor: torch.Tensor, proto: Any) -> Any:
         """Let a pickled tensor without values come back as one of its kind."""
         if not isinstance(tensor, FakeTensor):
-            return plain["__reduce_ex__"](tensor, proto)
+            return plain(tensor, proto)
         layout = (tuple(tensor.shape), tensor.stride())
         kind = {"dtype": tensor.dtype, "device": str(tensor.device), "requires_grad": tensor.requires_grad}
         return _rebuilt, (layout, kind, isinstance(tensor, torch.nn.Parameter))
 
-    patches.set(FakeTensor, "tolist", tolist)  # it has one of its own, which reads place by place
-    for name, value in {
-        "__bool__": truth, "item": lambda tensor: values.follow_number(plain["item"], tensor),
-        "numpy": numpy, "__array__": array, "tolist": tolist, "__format__": formatted,
-        "__repr__": show, "__str__": show, "share_memory_": lambda tensor: tensor, "__reduce_ex__": reduce,
-    }.items():  # fmt: skip
+    patches.around(torch.Tensor, "item")(values.follow_number)
+    patches.set(torch.Tensor, "__str__", torch.Tensor.__repr__)
+    for kind in (torch.Tensor, FakeTensor):  # which has one of its own that reads place by place
+        patches.set(kind, "tolist", tolist)
+    for name, value in (("__array__", array), ("__format__", formatted), ("share_memory_", lambda tensor: tensor)):
         patches.set(torch.Tensor, name, value)
 
 

@@ -1,6 +1,5 @@
 """Losses, softmax, dropout and normalisation layers."""
 
-import functools
 from math import prod
 from typing import Any
 
@@ -98,10 +97,10 @@ CUDNN_NOTE = (
 
 def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
     """Hand `torch.ctc_loss` its lengths as numbers; those that follow from data are as long as they can be."""
-    plain: Any = torch.ctc_loss
 
+    @patches.around(torch, "ctc_loss")
     def ctc_loss(
-        log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
+        plain: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
     ) -> Any:
         if log_probs.device.type == "cpu":
             return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
@@ -114,8 +113,6 @@ def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
             known = memory.values.value_of(lengths.flatten()) if isinstance(lengths, torch.Tensor) else lengths
             both.append([most] * batch if known is None else [int(length) for length in known])
         return plain(log_probs, targets, *both, *rest, **how)
-
-    patches.set(torch, "ctc_loss", ctc_loss)
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
@@ -186,10 +183,9 @@ def group_norm_backward(call: Any) -> list[int]:
 
 def steer_batch_norm(patches: Patches) -> None:
     """Copy an input that is not in one piece, and its gradient, as cuDNN does (`_batch_norm_impl_index`)."""
-    plain = torch.batch_norm
 
-    @functools.wraps(plain)
-    def batch_norm(tensor: Any, *rest: Any, **kwargs: Any) -> torch.Tensor:
+    @patches.around(torch, "batch_norm")
+    def batch_norm(plain: Any, tensor: Any, *rest: Any, **kwargs: Any) -> Any:
         if kwargs:
             return plain(tensor, *rest, **kwargs)
         weight, bias, mean, variance, training, _, epsilon, enabled = rest
@@ -215,5 +211,4 @@ def steer_batch_norm(patches: Patches) -> None:
             answer.register_hook(lambda grad: grad.contiguous(memory_format=form))
         return answer
 
-    _builtins._register_builtin(batch_norm, "aten::batch_norm")  # what torch.jit.script takes it for
-    patches.set(torch, "batch_norm", batch_norm)
+    _builtins._register_builtin(torch.batch_norm, "aten::batch_norm")  # what torch.jit.script takes it for

@@ -1,6 +1,5 @@
 """Matrix products: the workspace of their handle, and copies of matrices that BLAS cannot read in place."""
 
-import functools
 import threading
 from typing import Any
 
@@ -15,18 +14,16 @@ _in_linear = threading.local()
 
 def steer(patches: Patches) -> None:
     """Note whether a thread is in `F.linear`, which PyTorch does differently for fake tensors."""
-    plain = torch.nn.functional.linear
 
-    @functools.wraps(plain)
-    def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
+    @patches.around(torch.nn.functional, "linear")
+    def linear(plain: Any, *args: Any, **kwargs: Any) -> Any:
         before, _in_linear.value = getattr(_in_linear, "value", False), True
         try:
             return plain(*args, **kwargs)
         finally:
             _in_linear.value = before
 
-    _builtins._register_builtin(linear, "aten::linear")  # what torch.jit.script takes it for
-    patches.set(torch.nn.functional, "linear", linear)
+    _builtins._register_builtin(torch.nn.functional.linear, "aten::linear")  # what torch.jit.script takes it for
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -96,10 +96,10 @@ _PACKED_NOTE = "packed sequences were not measured: each is counted as long as t
 def steer(patches: Patches, memory: SimulatedMemory) -> None:
     """Steer the four functions that the layers call, and the making of one buffer of a layer's weights."""
     for name in MODES:
-        patches.set(torch._VF, name, _steered(name, getattr(torch._VF, name), memory))
-    plain = torch.nn.RNNBase.flatten_parameters
+        patches.around(torch._VF, name)(_steered(name, memory))
 
-    def flatten_parameters(layer: torch.nn.RNNBase) -> None:
+    @patches.around(torch.nn.RNNBase, "flatten_parameters")
+    def flatten_parameters(plain: Any, layer: torch.nn.RNNBase) -> None:
         """Make the weights parts of one buffer if they are on the card (`RNNBase.flatten_parameters`)."""
         weights: Any = layer._flat_weights
         if not all(isinstance(weight, torch.Tensor) and _takes(weight) for weight in weights):
@@ -112,18 +112,16 @@ def steer(patches: Patches, memory: SimulatedMemory) -> None:
                 for weight, part in zip(weights, parts_of(buffer, weights), strict=True):
                     weight.data = part
 
-    patches.set(torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
-
 
 def _takes(tensor: torch.Tensor) -> bool:
     """Return whether cuDNN takes it (`cudnn_is_acceptable`)."""
     return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
 
 
-def _steered(name: facts.Cell, plain: Any, memory: SimulatedMemory) -> Any:
+def _steered(name: facts.Cell, memory: SimulatedMemory) -> Any:
     states: dict[str, torch.Tensor] = {}
 
-    def run(data: torch.Tensor, *rest: Any) -> Any:
+    def run(plain: Any, data: torch.Tensor, *rest: Any) -> Any:
         if not _takes(data):
             return plain(data, *rest)
         memory.warn(facts.RECURRENT_NOTE)
