@@ -12,7 +12,7 @@ from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import DiffusionTransformerModel, Linear, SequentialModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
-from vramtui.dryrun.fake.device.unfollowed import COMPILED as COMPILED_SAYS
+from vramtui.dryrun.fake.failures import COMPILED as COMPILED_SAYS
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of

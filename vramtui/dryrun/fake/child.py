@@ -119,9 +119,9 @@ def main() -> None:
     # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     folder = Path(sys.argv.pop())
-    told = json.loads((folder / "request").read_bytes())
-    device = told["device"] | {"capability": tuple(told["device"]["capability"])}
-    request = TraceRequest(**told | {"device": Device(**device)})
+    asked = json.loads((folder / "request").read_bytes())
+    device = asked["device"] | {"capability": tuple(asked["device"]["capability"])}
+    request = TraceRequest(**asked | {"device": Device(**device)})
     # Above the descriptors that daemons and launchers close.
     high = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
     with (folder / "answers").open("ab") as file:

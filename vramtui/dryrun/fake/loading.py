@@ -109,12 +109,11 @@ def _marked(file: Any) -> bytes | None:
     """The content of a file that `save` has written, whoever has copied it since; None of any other."""
     with contextlib.suppress(OSError):
         if isinstance(file, (str, os.PathLike)):
-            with open(file, "rb") as opened:  # noqa: PTH123 - as above
+            with Path(file).open("rb") as opened:
                 return _marked(opened)
         if hasattr(file, "read") and hasattr(file, "seek"):
             if file.read(len(_MARK)) == _MARK:
-                content: bytes = file.read()
-                return content
+                return bytes(file.read())
             file.seek(0)
     return None
 
@@ -130,14 +129,12 @@ def _moved(read: Any, map_location: Any, places: dict[int, str]) -> Any:
     """Move what was read as torch/serialization.py does (`_get_restore_location`); `places` has the saved locations."""
 
     def target(location: str) -> torch.device:
+        if isinstance(map_location, (str, torch.device)):
+            return torch.device(map_location)
         if isinstance(map_location, dict):
             location = map_location.get(location, location)
-        elif isinstance(map_location, (str, torch.device)):
-            return torch.device(map_location)
-        elif map_location is not None:
-            wanted = map_location(_storage("cpu"), location)
-            if wanted is not None:
-                return torch.device(wanted.device)
+        elif map_location is not None and (wanted := map_location(_storage("cpu"), location)) is not None:
+            return torch.device(wanted.device)
         return torch.device("cuda" if location.startswith("cuda") else "cpu")
 
     def move(tensor: torch.Tensor) -> torch.Tensor:

@@ -111,7 +111,7 @@ def run_fake(
 
         def is_answered() -> bool:
             nonlocal answer, last, rest
-            *lines, rest = (rest + told.read()).split(b"\n")
+            *lines, rest = (rest + stream.read()).split(b"\n")
             for line in lines:
                 answer = msgspec.json.decode(line, type=ChildLine)
                 if answer.progress is not None:
@@ -124,7 +124,7 @@ def run_fake(
             return is_over
 
         command = supervised([*job.words, str(START), "vramtui.dryrun.fake.child", folder], (folder,))
-        with answers.open("rb") as told:
+        with answers.open("rb") as stream:
             try:
                 code = run_supervised(job, command, {**job.environment, **VARIABLES}, output, cancel, is_answered)
             except KeyboardInterrupt:

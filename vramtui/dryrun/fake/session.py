@@ -7,17 +7,16 @@ import torch
 import torch._dynamo  # before functions of torch are replaced: it tells them apart by their identity
 from typing_extensions import Self
 
-from vramtui.dryrun.fake import distributed, loading
+from vramtui.dryrun.fake import distributed, failures, loading
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, Workspaces
 from vramtui.dryrun.fake.accounting.phases import TraceRecorder, Whereabouts
-from vramtui.dryrun.fake.device import cuda_api, device, names, unfollowed
+from vramtui.dryrun.fake.device import cuda_api, device
 from vramtui.dryrun.fake.device.cuda_api import SimulatedCard
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.dispatch import composites, values
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
-from vramtui.dryrun.fake.failures import Escape
-from vramtui.dryrun.fake.kernels import convolution, layers, matmul, recurrent  # noqa: F401 - it registers operators
+from vramtui.dryrun.fake.kernels import convolution, layers, recurrent  # noqa: F401 - it registers operators
 from vramtui.dryrun.result import Progress, TraceRequest
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
@@ -33,7 +32,7 @@ class TraceSession(Patches):
         self.context = cuda_context_bytes(card.capability)
         allocator.hold_outside(self.context)
         facts = SimulatedCard(card.name, card.total_memory, card_limits(card))
-        self.request, self.where, self.escape = request, Whereabouts(), Escape()
+        self.request, self.where, self.escape = request, Whereabouts(), failures.Escape()
         self.shielded = bool(request.scratch)  # whether what the code writes is thrown away
         self.memory = SimulatedMemory(allocator, facts, self.where)
         self.memory.values = values.FakeValues(self.memory)
@@ -46,10 +45,10 @@ class TraceSession(Patches):
         memory, ranks = self.memory, self.request.ranks
         self.callback(torch._C._set_grad_enabled, True)
         device.register()
-        names.install(self)
+        device.install(self)
         cuda_api.install(self, memory, distributed.cards_of_host(ranks))
-        unfollowed.install(self, memory)
-        matmul.steer(self)
+        failures.install_refusals(self, memory)
+        layers.steer_linear(self)
         recurrent.steer(self, memory)
         layers.steer_batch_norm(self)
         values.install(self, memory)

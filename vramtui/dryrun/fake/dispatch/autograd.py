@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM, inside
 from vramtui.dryrun.fake.kernels import operator_of
-from vramtui.dryrun.fake.kernels.matmul import is_dense
+from vramtui.dryrun.fake.kernels.layers import is_dense
 
 # What lays a gradient into zeros, and what does so for plain tensors.
 _IN_PLACE = {
@@ -30,10 +30,8 @@ _IN_PLACE = {
 # The nodes of autograd that do; others copy what they write into on purpose (index_reduce_backward, `put`'s own).
 _LAYS_PARTS = {
     f"{name}Backward"
-    for name in (
-        "Index", "IndexSelect", "Gather", "Take", "Max", "Min", "Sort", "Topk", "Kthvalue", "Cummax", "Cummin", "Mode",
-        "Median", "Nanmedian", "BinaryCrossEntropyWithLogits",
-    )
+    for name in ("Index", "IndexSelect", "Gather", "Take", "Max", "Min", "Sort", "Topk", "Kthvalue", "Cummax", "Cummin",
+                 "Mode", "Median", "Nanmedian", "BinaryCrossEntropyWithLogits")
 }  # fmt: skip
 _INDEX_PUT, _ADD, _VIEW = operator_of("index_put"), operator_of("add.Tensor"), operator_of("view")
 _NEW_ZEROS = operator_of("new_zeros")
@@ -75,20 +73,18 @@ def measure_sole_owner(fake: Any) -> Counts:
     In a thread of its own: each counts the nodes that it makes for autograd (torch/csrc/autograd/function.h, 2.13,
     `sequence_nr`), and by these numbers goes the order in which a backward through a backward runs.
     """
-    kind: Any = _Probe
-    probe: Any = kind()
+    probe = _Probe()
 
-    def measure() -> Counts:
+    def measure() -> None:
         with fake, probe:
             x = torch.empty(4, device=SIM, requires_grad=True)
             h = x * 2
             (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
             x[torch.empty(1, device=SIM, dtype=torch.long)].sum().backward()
-        seen: Counts = probe.seen
-        return seen
 
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(measure).result()
+        pool.submit(measure).result()
+    return probe.seen
 
 
 def _is_engines() -> bool:
@@ -114,9 +110,8 @@ class Accumulation:
         if func is not _ADD or not _is_engines():
             return None
         old, new = args[0], args[1]
-        if not isinstance(new, torch.Tensor) or old.dtype is not new.dtype or old.shape != new.shape:
-            return None
-        return old if is_dense(old) and _counts(old) == self._sole[_ADD] else None
+        is_alike = isinstance(new, torch.Tensor) and old.dtype is new.dtype and old.shape == new.shape
+        return old if is_alike and is_dense(old) and _counts(old) == self._sole[_ADD] else None
 
     def in_place(self, func: Any, args: Any) -> Any:
         """Give what lays a gradient into zeros of the engine for a `func` that copies them; else `func`."""
@@ -126,8 +121,7 @@ class Accumulation:
         node: Any = torch._C._current_autograd_node()
         if node is None or node.name().rstrip(_NUMBER) not in _LAYS_PARTS:
             return func
-        alone = self._sole.get(func, self._sole[_ADD])
-        return there if _counts(args[0]) == alone else func
+        return there if _counts(args[0]) == self._sole.get(func, self._sole[_ADD]) else func
 
     def note_write(self, func: Any, args: tuple[Any, ...]) -> None:
         """An operator runs whose graph is kept: remember the view that it writes into."""
@@ -151,8 +145,7 @@ class Accumulation:
             """The view's values in zeros of the base's size; if only the engine holds it, its memory moves."""
             if alone and self._memory.lay_anew(gradient):
                 return view
-            laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
-            return laid
+            return dispatch(_NEW_ZEROS, (view, list(view.shape)), {})  # type: ignore[no-any-return] # a tensor
 
         return lay
 

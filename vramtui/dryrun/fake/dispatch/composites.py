@@ -5,7 +5,6 @@ Autocast has CUDA's rules for casts (ATen/autocast_mode.h) and its cache of cast
 
 import functools
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,11 +64,10 @@ def find_maker(func: Any) -> Any:
 
     It is the device's where attention is steered, or else that of all devices; None for any other operator.
     """
-    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
-    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
+    known, keys = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C.DispatchKey
+    if func.namespace != "aten" or not known(func.name(), "CompositeImplicitAutograd"):
         return None
-    keys = torch._C.DispatchKey
-    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+    return keys.PrivateUse1 if known(func.name(), "PrivateUse1") else keys.CompositeImplicitAutograd
 
 
 def _read_by(kernel: Any, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
@@ -84,11 +82,9 @@ def _group_norm(
 ) -> Any:
     """CUDA's kernel takes a copy of a channels-last input (ATen/native/group_norm.cpp, 2.13), kept for backward."""
     batch, channels = tensor.shape[:2]
-    weight = None if weight is None else weight.contiguous()
-    bias = None if bias is None else bias.contiguous()
+    weight, bias = (None if one is None else one.contiguous() for one in (weight, bias))
     places = tensor.numel() // (batch * channels) if batch * channels else 0
-    contiguous = tensor.contiguous()
-    return _OPS.native_group_norm(contiguous, weight, bias, batch, channels, places, groups, epsilon)[0]
+    return _OPS.native_group_norm(tensor.contiguous(), weight, bias, batch, channels, places, groups, epsilon)[0]
 
 
 def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
@@ -135,18 +131,14 @@ def _autocast(patches: Patches, library: "torch.library.Library") -> None:
             casts[id(value)] = (weakref.ref(value), other)
         return other
 
-    def lower(_given: Any) -> torch.dtype:
-        return torch.get_autocast_dtype("cuda")
-
-    def widest(given: Any) -> torch.dtype:
-        is_float = any(eligible(one) and one.dtype is torch.float32 for one in tensors_of(given))
-        return torch.float32 if is_float else torch.get_autocast_dtype("cuda")
-
-    def cast_all(operator: Any, dtype_of: Callable[[Any], torch.dtype], *args: Any, **kwargs: Any) -> Any:
+    def cast_all(operator: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
         with torch._C._ExcludeDispatchKeyGuard(key):
             given = [*args, *kwargs.values()]
-            dtype = dtype_of(given)
+            is_lower = name in _LOWER or (
+                name in _WIDEST and not any(eligible(one) and one.dtype is torch.float32 for one in tensors_of(given))
+            )
+            dtype = torch.get_autocast_dtype("cuda") if is_lower else torch.float32
             values = [cast(value, dtype) for value in reversed(given)][::-1]
             return operator(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
 
@@ -168,8 +160,7 @@ def _autocast(patches: Patches, library: "torch.library.Library") -> None:
         if "dtype" in arguments:
             rule = functools.partial(float_result, operator, in_float, arguments.index("dtype"))
         else:
-            dtype_of = lower if name in _LOWER else widest if name in _WIDEST else lambda _given: torch.float32
-            rule = functools.partial(cast_all, operator, dtype_of)
+            rule = functools.partial(cast_all, operator, name)
         library.impl(name, rule, _AUTOCAST)
 
     @patches.around(torch, "set_autocast_enabled", "set_autocast_dtype")

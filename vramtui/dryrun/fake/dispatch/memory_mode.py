@@ -16,20 +16,19 @@ from vramtui.core.base.errors import BeyondTraceError
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import Whereabouts
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
-from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
-from vramtui.dryrun.fake.failures import Escape
+from vramtui.dryrun.fake.failures import NEEDS_CUDA, Escape
 from vramtui.dryrun.fake.kernels import KERNELS, operator_of
 from vramtui.dryrun.fake.kernels.unshaped import bounded
 from vramtui.dryrun.values import MOST, ORDER, UnknownError
 
 _UNSAFE = {id(operator_of(name)) for name in ("_unsafe_view", "_reshape_alias")}  # views, by another schema
-_TO_COPY, _EMPTY, _ALIAS = operator_of("_to_copy"), operator_of("empty_strided"), operator_of("alias")
-_MAKE_COO = operator_of("_sparse_coo_tensor_with_dims_and_tensors")
-_DEVICE, _IS_PINNED = operator_of("prim::device"), operator_of("is_pinned")
-_LEFT_ALIGNED = operator_of("_nested_tensor_from_mask_left_aligned")
-_PACK = operator_of("_pack_padded_sequence")
+_TO_COPY, _EMPTY, _ALIAS, _DEVICE, _IS_PINNED, _PACK, _MAKE_COO, _LEFT_ALIGNED = map(
+    operator_of, ("_to_copy", "empty_strided", "alias", "prim::device", "is_pinned", "_pack_padded_sequence",
+                  "_sparse_coo_tensor_with_dims_and_tensors", "_nested_tensor_from_mask_left_aligned")
+)  # fmt: skip
+_ITEM = operator_of("_local_scalar_dense")
 _make_subclass: Any = torch.Tensor._make_subclass  # before a session puts its own there
 _templates: dict[Any, dict[str, Any]] = {}
 
@@ -155,9 +154,6 @@ class Call:
             self.memory.release(self._scratch.pop())
 
 
-_Mode: Any = TorchDispatchMode
-
-
 class _ReentryState(threading.local):
     """Per-thread state while a wrapper subclass is re-dispatched.
 
@@ -170,9 +166,9 @@ class _ReentryState(threading.local):
     shapes_only = False
 
 
-class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
+class MemoryMode(TorchDispatchMode):
     def __init__(self, memory: SimulatedMemory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self.memory, self._where, self._accumulation, self._escape = memory, where, accumulation, escape
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
@@ -204,17 +200,15 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                     return func(*args, **kwargs)
                 finally:
                     self._reentry.on = False
-        old = self._accumulation.into(func, args)
-        if old is not None:
+        if (old := self._accumulation.into(func, args)) is not None:
             self.memory.values.forget(old)
             return old
         func = self._accumulation.in_place(func, args)
         first = args[0] if args else None
-        if torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference()):
-            made_by = find_maker(func)
-            if made_by is not None:  # its operators come here
-                with self:
-                    return func._op_dk(made_by, *args, **kwargs)
+        is_inference = torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference())
+        if is_inference and (made_by := find_maker(func)) is not None:  # its operators come here
+            with self:
+                return func._op_dk(made_by, *args, **kwargs)
         lay = self._accumulation.find_write(func, args)
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
         with self._one_at_a_time, inside():
@@ -256,9 +250,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
         values = self.memory.values
-        known = values.item(func, args[0]) if args else NotImplemented
-        if known is not NotImplemented:
-            return known
+        if func is _ITEM:
+            return values.item(args[0])
         if torch.is_grad_enabled():
             self._where.remember()
             self._accumulation.note_write(func, args)
@@ -299,7 +292,6 @@ _HEAVY = {
     "_scaled_dot_product_flash_attention_for_cpu", "native_layer_norm", "native_batch_norm",
 }  # fmt: skip
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
-_COUNTED = ("randperm", "arange")
 _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
 
 
@@ -309,28 +301,23 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     if (device is not None and device.type != "cpu") or (args and type(args[0]) is FakeTensor):
         return False
     name, given = func.overloadpacket.__name__, list(tensors_of((*args, *kwargs.values()) if kwargs else args))
-    # It makes few elements of a tensor's type, however many that has, as a deep copy begins.
-    takes_only_kind = (
-        name in _SIZED_ANEW
-        and args[0].device.type == "cpu"
-        and len(args) > 1
-        and math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
-    )
+    if any(isinstance(tensor, FakeTensor) for tensor in given):
+        return False
+    if given and name in _SIZED_ANEW and len(args) > 1 and math.prod(map(int, args[1])) <= MOST_FRACTIONS:
+        # It makes few elements of a tensor's type, however many that has, as a deep copy begins.
+        return bool(args[0].device.type == "cpu")
     for tensor in given:
-        if isinstance(tensor, FakeTensor):
-            return False
         most = MOST_INTEGERS if tensor.dtype in _INTEGERS else MOST_FRACTIONS if name in _HEAVY else _MOST_READ
         is_host = tensor.device.type == "cpu" and tensor.layout is torch.strided
-        if not takes_only_kind and not (is_host and (func.is_view or tensor.numel() <= most)):
+        if not is_host or not (func.is_view or tensor.numel() <= most):
             return False
     if given:
         return True
     # A factory without a tensor stays if it makes integers, or few fractions.
     if func.namespace != "aten" or not any(argument.name == "device" for argument in func._schema.arguments):
         return False
-    if name in _COUNTED:
-        numbers = [value for value in args if isinstance(value, (int, float))]
-        return bool(numbers) and max(map(abs, numbers)) <= MOST_INTEGERS
+    if name in {"randperm", "arange"}:
+        return 0 <= max((abs(value) for value in args if isinstance(value, (int, float))), default=-1) <= MOST_INTEGERS
     dtype, lists = kwargs.get("dtype"), [value for value in args if isinstance(value, (list, tuple))]
     is_sized = bool(args) and isinstance(args[0], (list, tuple))
     elements = math.prod(map(int, lists[0])) if is_sized or (lists and name == "randint") else 1

@@ -28,7 +28,6 @@ NOTE = (
     "the loop at {} ends at a value that is not computed here: it was ended after some {} rounds; what each "
     "round keeps counts so often"
 )
-_ITEM = torch.ops.aten._local_scalar_dense.default
 _TO_COPY = torch.ops.aten._to_copy
 _TORCH = str(Path(torch.__file__).parent)
 MOST_PLACES = 1 << 16  # whole numbers of a tensor that are drawn or are places; of fractions one is drawn
@@ -106,10 +105,8 @@ class FakeValues(Values):
         self._memory.warn(NOTE.format(f"{path}:{frame.f_lineno}", guards.MOST_TURNS))
         return not number if isinstance(number, bool) else type(number)(next(self._turned))
 
-    def item(self, func: Any, tensor: Any) -> Any:
-        """Return the number that a tensor holds, or what stands for it; NotImplemented for other operators."""
-        if func is not _ITEM:
-            return NotImplemented
+    def item(self, tensor: Any) -> Any:
+        """Return the number that a tensor holds, or what stands for it."""
         value = self.value_of(tensor, or_guess=True)
         with torch._C._DisableTorchDispatch():
             number = (default(tensor.dtype) if value is None else value).item()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vramtui.dryrun.fake.device.device import tensors_of
-from vramtui.dryrun.fake.kernels import after, kernel
+from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.estimators.torch_facts import sdpa_backend as facts
 from vramtui.estimators.torch_facts.releases import release_of
 
@@ -17,6 +17,7 @@ _OPS: Any = torch.ops.aten
 _RELEASE = release_of(torch.__version__)
 _HALF = (torch.float16, torch.bfloat16)
 _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_SWITCHES = {"efficient": "mem_efficient"}  # in PyTorch's own name
 _MASK_ALIGNMENT = 8
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
 _RANDOM_STATE = 16  # two 64-bit numbers
@@ -33,13 +34,6 @@ def choose(
         RuntimeError: none is, in torch's words.
     """
     query, key, value, mask = tensors
-    flags = torch._C
-    allowed = {
-        "cudnn": flags._get_cudnn_sdp_enabled,
-        "flash": flags._get_flash_sdp_enabled,
-        "efficient": flags._get_mem_efficient_sdp_enabled,
-        "math": flags._get_math_sdp_enabled,
-    }
     asked = facts.AttentionCall(
         dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
         query=tuple(query.shape),
@@ -56,8 +50,8 @@ def choose(
     )
     strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
     for backend in facts.backend_order(capability):
-        fits = backend == "math" or not strided
-        if fits and allowed[backend]() and facts.can_use(backend, asked, capability):
+        is_allowed = getattr(torch.backends.cuda, f"{_SWITCHES.get(backend, backend)}_sdp_enabled")
+        if (backend == "math" or not strided) and is_allowed() and facts.can_use(backend, asked, capability):
             return backend
     raise RuntimeError("No available kernel. Aborting execution.")
 
@@ -79,9 +73,9 @@ def attend(
     enable_gqa: bool = False,
 ) -> Any:
     """Run attention on the kernel CUDA would take."""
-    mask, tensors = attn_mask, (query, key, value, attn_mask)
+    mask, how = attn_mask, (_trains(query, key, value), dropout_p, is_causal)
+    tensors = query, key, value, mask
     backend = choose(tensors, capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
-    how = _trains(query, key, value), dropout_p, is_causal
     if backend == "cudnn":
         if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
             mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=query.dtype))
@@ -116,9 +110,8 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
 
 def _attend_by_products(tensors: _Tensors, dropout: float, scale: float | None, *, causal: bool, grouped: bool) -> Any:
     """Attention out of plain operators, halves in float unless allowed otherwise."""
-    given, key, value, mask = tensors
-    query = given
-    if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+    query, key, value, mask = tensors
+    if query.dtype in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.float(), key.float(), value.float()
     scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
     root = math.sqrt(abs(scale))
@@ -136,8 +129,8 @@ def _attend_by_products(tensors: _Tensors, dropout: float, scale: float | None, 
     if dropout:
         weights = torch.dropout(weights, dropout, train=True)
     # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
-    second = weights.to(given.dtype)
-    out = torch.matmul(weights, values).to(given.dtype)
+    second = weights.to(tensors[0].dtype)
+    out = torch.matmul(weights, values).to(second.dtype)
     del second
     return out
 
@@ -153,12 +146,12 @@ def cudnn_forward(call: Any) -> Any:
     return out
 
 
-@after("_scaled_dot_product_cudnn_attention_backward")
-def cudnn_backward(call: Any, _out: Any) -> None:
+@works_in("_scaled_dot_product_cudnn_attention_backward")
+def cudnn_backward(call: Any) -> list[int]:
     """The sum of dQ is kept in float, and one float per query with it; heads that share keys get their own dK, dV."""
     query, *shared = call.args[1:4]
-    batch, heads, length, width = query.shape
-    call.scratch(batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE + sum(_for_each_head(heads, *shared)))
+    sums = query.numel() + query.numel() // query.shape[-1]
+    return [sums * _FLOAT + _CUDNN_WORKSPACE + sum(_for_each_head(query.shape[1], *shared))]
 
 
 def _for_each_head(heads: int, *shared: torch.Tensor) -> list[int]:
@@ -169,12 +162,10 @@ def _for_each_head(heads: int, *shared: torch.Tensor) -> list[int]:
 @kernel("_scaled_dot_product_efficient_attention")
 def efficient_forward(call: Any) -> Any:
     """The seed and offset it returns live on the host, or are empty ones on the card."""
-    out = call.untracked()
-    if _RELEASE >= facts.SHARED_HEADS_SINCE and not call.argument("dropout_p"):  # left out where it is none
+    out, are_seeds_on_card = call.untracked(), not call.argument("dropout_p") and _RELEASE >= facts.SHARED_HEADS_SINCE
+    if are_seeds_on_card:
         out = (*out[:2], *(out[0].new_empty((), dtype=torch.int64) for _ in out[2:]))
-        call.take(out)
-    else:
-        call.take(out[:2])
+    call.take(out if are_seeds_on_card else out[:2])
     query, value = call.args[0], call.args[2]
     if query.dtype in _HALF and max(query.shape[-1], value.shape[-1]) > 128:
         call.scratch(out[0].numel() * _FLOAT)
@@ -216,16 +207,15 @@ def flash_forward(call: Any, _out: Any) -> None:
     query, key = call.args[:2]
     batch, heads, length, width = query.shape
     # `num_splits_heuristic`: the fewest splits that come within 85 % of the best use of the card.
-    block = 256 if width <= 64 else 128 if width <= 128 else 64
-    key_blocks = -(-key.shape[-2] // block)
+    blocks = -(-key.shape[-2] // (256 if width <= 64 else 128 if width <= 128 else 64))
     work, slots = batch * heads * -(-length // 64), 2 * call.memory.device.limits.multiprocessors
     if work >= 0.8 * slots:
         return
-    efficiency: dict[int, float] = {}
-    for splits in range(1, min(128, slots, key_blocks) + 1):
-        if splits == 1 or -(-key_blocks // splits) != -(-key_blocks // (splits - 1)):
-            waves = work * splits / slots
-            efficiency[splits] = waves / -(-work * splits // slots)
+    efficiency = {
+        splits: work * splits / slots / -(-work * splits // slots)
+        for splits in range(1, min(128, slots, blocks) + 1)
+        if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1))
+    }
     best = max(efficiency.values())
     splits = next(splits for splits, value in efficiency.items() if value >= 0.85 * best)
     if splits > 1:

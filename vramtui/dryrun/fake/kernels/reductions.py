@@ -49,12 +49,8 @@ def _order(first: Dimension, second: Dimension) -> int:
     if (first.out == 0) != (second.out == 0):
         return 1 if second.out == 0 else -1
     for a, b in ((first.out, second.out), (first.inp, second.inp)):
-        if a == 0 or b == 0:
-            continue
-        if a != b:
+        if a and b and (a != b or first.size > second.size):
             return -1 if a < b else 1
-        if first.size > second.size:
-            return 1
     return 0
 
 
@@ -72,20 +68,18 @@ def plan(
     dimensions = merged(tensor, dims, out)
     reduced = [dim for dim in dimensions if dim.out == 0]
     remaining = dimensions[len(reduced) :]
-    outputs = out.numel()
-    inputs = tensor.numel() // outputs
+    outputs, inputs = out.numel(), tensor.numel() // out.numel()
     along = not remaining or not reduced or reduced[0].inp < remaining[0].inp
     wide, high = (inputs, outputs) if along else (outputs, inputs)
     fastest = (reduced or remaining)[0].inp if along else remaining[0].inp
     out_vector = 1
-    if fastest == 1:
-        if along and wide >= 128 and len(reduced) == 1:
-            wide //= vector
-        elif not along:
-            numbers = [tensor.storage_offset(), remaining[0].size]
-            numbers += [dim.inp for i, dim in enumerate(dimensions) if i != len(reduced)]
-            out_vector = next(size for size in (4, 2, 1) if not any(number % size for number in numbers))
-            wide //= out_vector
+    if fastest == 1 and not along:
+        numbers = [tensor.storage_offset(), remaining[0].size]
+        numbers += [dim.inp for i, dim in enumerate(dimensions) if i != len(reduced)]
+        out_vector = next(size for size in (4, 2, 1) if not any(number % size for number in numbers))
+        wide //= out_vector
+    elif fastest == 1 and wide >= 128 and len(reduced) == 1:
+        wide //= vector
     asked = facts.Reduction(
         along=along,
         inputs=inputs,
@@ -189,11 +183,10 @@ def sort(call: Any, _out: Any) -> None:
         return
     row, count, item = tensor.shape[call.argument("dim")], tensor.numel(), tensor.element_size()
     rows, capability = count // row, call.memory.device.capability
-    if row <= _SORTED_IN_PLACE:
+    if row <= _SORTED_IN_PLACE or rows == 1 or row >= _LONG_ROW:
         call.scratch(row * _INDEX)
-    elif rows == 1 or row >= _LONG_ROW:
-        call.scratch(row * _INDEX)
-        call.scratch(facts.sort_pairs(row, item, _INDEX, 8 * item, capability))
+        if row > _SORTED_IN_PLACE:
+            call.scratch(facts.sort_pairs(row, item, _INDEX, 8 * item, capability))
     elif rows < _MANY_ROWS:
         call.scratch(count * _INDEX)  # a segment and a place for each
         call.scratch(count * _INDEX)
