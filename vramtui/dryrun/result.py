@@ -1,5 +1,7 @@
 """Requests and answers of a dry run; without torch, so that both sides of the pipe can read them."""
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -9,6 +11,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.fits import Fit, FitVerdict
 
 SCHEMA = 1
+ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 CATEGORIES = (
     "weights",
@@ -84,6 +87,20 @@ class LiveAllocation(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     line: str
     phase: str
+
+
+def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
+    """A note if the batches of the steps were of different sizes and that moves the peak."""
+    trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
+    forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
+    sizes = [row.categories.get("inputs", 0) for row in forwards]
+    activations = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
+    peak = max((row.peak_allocated for row in rows), default=0)
+    if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
+        yield (
+            f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
+            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
+        )
 
 
 class TracePoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import bisect
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 BLOCK = 512  # the CUDA allocator hands out multiples of this
@@ -15,6 +15,7 @@ MOST_LOOKS = 64  # at one address, where each step has another gradient
 LARGEST = 10
 WORKSPACES = {8_519_680, 33_554_432}  # cuBLAS's defaults (CUBLAS_WORKSPACE_CONFIG), before and from Hopper on
 PHASES = {"build": "inputs", "input": "inputs", "forward": "activations"}
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3.")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -41,18 +42,9 @@ class PeakHistory:
 
     def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
         """Note where the tensors of models and optimizers are now."""
-        for module in modules:
-            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                self._label(tensor, "weights", name)
-                self._label(getattr(tensor, "grad", None), "gradients", name)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    self._label(parameter, "weights", "")
-                    self._label(parameter.grad, "gradients", "")
-            for state in list(optimizer.state.values()) if stepped else ():
-                for key, leaf in state.items() if isinstance(state, dict) else ():
-                    self._label(leaf, "optimizer", str(key))
+        for tensor, kind, name in parts_of(modules, optimizers):
+            if stepped or kind != "optimizer":
+                self._label(tensor, kind, name)
 
     def _label(self, tensor: Any, kind: str, name: str) -> None:
         tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
@@ -148,10 +140,8 @@ class PeakHistory:
 
         def line_of(frames: Iterable[dict[str, Any]]) -> str:
             """The innermost line that is the job's own."""
-            libraries = ("site-packages", "dist-packages", "/lib/python3")
             paths = ((frame["filename"], frame["line"]) for frame in frames)
-            own = (one for one in paths if one[0].endswith(".py") and not one[0].startswith((PACKAGE, "<")))
-            return next((f"{path}:{line}" for path, line in own if not any(part in path for part in libraries)), "")
+            return next((f"{path}:{line}" for path, line in paths if path.endswith(".py") and is_own(path)), "")
 
         return {
             "events": len(events),
@@ -175,3 +165,24 @@ class PeakHistory:
                 for block in largest
             ],
         }
+
+
+def parts_of(modules: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
+    """What models and optimizers hold, most of it tensors: its kind, and its name if it has one."""
+    for module in modules:
+        for name, tensor in (*module.named_buffers(), *module.named_parameters()):
+            yield tensor, "weights", name
+            yield getattr(tensor, "grad", None), "gradients", name
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                yield parameter, "weights", ""
+                yield parameter.grad, "gradients", ""
+        for state in list(optimizer.state.values()):
+            for key, leaf in state.items() if isinstance(state, dict) else ():
+                yield leaf, "optimizer", str(key)
+
+
+def is_own(path: str) -> bool:
+    """Return whether a file is the job's own code, and none of Python, of a library in any environment, or of ours."""
+    return not path.startswith((PACKAGE, "<")) and not any(part in path for part in LIBRARIES)

@@ -21,6 +21,7 @@ from vramtui.dryrun.estimate import request_of
 from vramtui.dryrun.fake import run
 from vramtui.dryrun.fake.run import TraceFailedError, TraceTimeoutError, trace
 from vramtui.dryrun.result import DryRun, Progress, TraceRequest
+from vramtui.probe.peak import is_own
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 STEP = """
@@ -384,9 +385,7 @@ def test_the_nearest_file_to_one_that_a_preset_names_is_told(tmp_path: Path) -> 
     ],
 )
 def test_packages_of_another_environment_are_nobodys_own_lines(file: str, *, own: bool) -> None:
-    from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
-
-    assert is_users(file) == own
+    assert is_own(file) == own
 
 
 LOOP = """

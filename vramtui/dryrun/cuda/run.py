@@ -34,7 +34,7 @@ from vramtui.dryrun.cuda.environment import (
 )
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
-from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow, differing_batches
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
@@ -55,7 +55,6 @@ WITHOUT_DEVICE_NOTE = (
 )
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 MOST_PLACES = 5
-ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
@@ -369,17 +368,6 @@ def result_of(run: CudaRun) -> DryRun:
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
     takes_all = any(place.takes_all for place in deciding)
-    sizes = [
-        row.categories.get("inputs", 0) + row.categories.get("activations", 0)
-        for row in rows
-        if row.phase == "forward" and row.step > 0
-    ]
-    differing = []  # a larger batch of the epoch needs more
-    if sizes and max(sizes) > ALIKE * min(sizes):
-        least, most = map(format_bytes, (min(sizes), max(sizes)))
-        differing = [
-            f"batches differ: those of the {len(sizes)} steps held {least} to {most} ; a larger one needs more"
-        ]
     return DryRun(
         engine="cuda",
         torch=torch,
@@ -408,7 +396,11 @@ def result_of(run: CudaRun) -> DryRun:
         doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(*notes, *filter(None, (convolved,)), *differing),
+        warnings=(
+            *notes,
+            *filter(None, (convolved,)),
+            *differing_batches([row for row in rows if row.step > 0]),
+        ),
         bounded=bounded,
         bounds=bounds,
         cut_short=run.cut_short,

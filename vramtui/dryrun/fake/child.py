@@ -29,6 +29,7 @@ from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
+from vramtui.probe.peak import is_own
 
 if TYPE_CHECKING:
     from vramtui.dryrun.fake.session import TraceSession
@@ -151,10 +152,8 @@ def main() -> None:
     except UserError as error:
         frames: list[str] = []  # the lines of the user's own files that led to what the error was made from
         if error.__cause__ is not None:
-            from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
-
             led = traceback.extract_tb(error.__cause__.__traceback__)
-            frames = [f"{one.filename}:{one.lineno} in {one.name}: {one.line}" for one in led if is_users(one.filename)]
+            frames = [f"{one.filename}:{one.lineno} in {one.name}: {one.line}" for one in led if is_own(one.filename)]
         say(error=str(error), frames=tuple(frames), beyond_trace=isinstance(error, BeyondTraceError))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
         traceback.print_exc()

@@ -27,11 +27,11 @@ from torch.utils import _pytree as pytree
 from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.dryrun import shield
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import SIM
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.reads import HEALTHY, decides
 from vramtui.probe.import_hook import when_imported
+from vramtui.probe.peak import is_own
 
 NEEDS_CUDA = "it needs PyTorch's CUDA build"
 # Public models cut to six blocks, trained in bf16 for two steps by the CUDA build of PyTorch 2.13 on a stubbed driver:
@@ -150,7 +150,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _place_of(error: BaseException, session: Any) -> str:
     """The innermost frame of the traceback that is the user's; in backward, the forward line that led there."""
-    frames = (frame for frame in reversed(traceback.extract_tb(error.__traceback__)) if is_users(frame.filename))
+    frames = (frame for frame in reversed(traceback.extract_tb(error.__traceback__)) if is_own(frame.filename))
     frame = next(frames, None)
     line = session.where.last_line if frame is None else f"{frame.filename}:{frame.lineno}"
     return f" at {line}" if line else ""
@@ -222,7 +222,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
     why = _LIMIT if _INTERNAL.search(" ".join(lines)) else _limit_of(error, call, session.memory)
     if not why and not isinstance(error, _OF_NO_VALUE):
         codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
-        codes = [code for code in codes if is_users(code.co_filename)]
+        codes = [code for code in codes if is_own(code.co_filename)]
         # What is counted in one function is divided by in another; a comprehension has its numbers from around it.
         depth = next((at for at, code in enumerate(codes, 1) if not code.co_name.startswith("<")), len(codes))
         failed = codes if isinstance(error, ZeroDivisionError) else codes[:depth]
@@ -258,7 +258,7 @@ def _limit_of(error: BaseException, call: tuple[Any, Any] | None, memory: Any) -
     # Without values that were guessed, shapes and devices are as on a GPU.
     if not (memory.guesses_read or memory.bounded) or isinstance(error, _OF_NO_VALUE):
         return ""
-    return _UNKNOWN if is_asserted or (inside and not is_users(inside)) else ""
+    return _UNKNOWN if is_asserted or (inside and not is_own(inside)) else ""
 
 
 def install_refusals(patches: Patches, memory: SimulatedMemory) -> None:

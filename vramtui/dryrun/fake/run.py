@@ -19,11 +19,10 @@ from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
 from vramtui.dryrun.job_command import DryRunJob, Interpreter, job_interpreter
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import supervised
+from vramtui.probe.peak import is_own
 
-_OURS = str(Path(__file__).parents[2])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
-_LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
 CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
@@ -157,11 +156,7 @@ def _sentence(code: int, printed: str) -> str:
     plain = f"the job ended with {code} before the dry run was done"
     if code not in CRASHES:
         return plain
-    own = (
-        f" at {match['file']}:{match['line']}"
-        for match in _FRAME.finditer(printed)
-        if not match["file"].startswith(("<", _OURS)) and not any(part in match["file"] for part in _LIBRARIES)
-    )
+    own = (f" at {match['file']}:{match['line']}" for match in _FRAME.finditer(printed) if is_own(match["file"]))
     what = _WHAT.search(printed)
     why = f": {what[1]}" if what else ""
     return (

@@ -168,18 +168,14 @@ class SimulatedMemory:
         """Take as many places as there can be, and note the line."""
         if places:
             name, line = operator.overloadpacket.__name__.strip("_"), self.user_line()
-            where = f" at {line}" if line else ""
+            where = f"{name} at {line}" if line else name
             self.bounded = True
-            self.warn(
-                f"bounded: the size of {name}{where} depends on data; all of {places:,} places are counted",
-                same=f"{name} {line}",
-            )
+            self.warn(f"bounded: the size of {where} depends on data; all of {places:,} places are counted", same=where)
         return places
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is done by the time the memory is given back."""
-        entry = self.find(tensor)
-        if entry is not None and entry.block is not None:
+        if (entry := self.find(tensor)) is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
             self._shared.add(entry.block)
 
@@ -202,25 +198,24 @@ class SimulatedMemory:
     def lay_anew(self, tensor: torch.Tensor) -> bool:
         """Move a tensor into new memory and give the old back; False if its storage is larger than it."""
         entry = self.find(tensor)
-        if entry is None or not entry.birth or entry.nbytes != tensor.nbytes:
-            return False
-        self._take_anew(tensor.untyped_storage()._cdata, entry, entry.nbytes)
-        self.release(entry)
-        return True
+        is_whole = entry is not None and bool(entry.birth) and entry.nbytes == tensor.nbytes
+        if entry is not None and is_whole:
+            self._take_anew(tensor.untyped_storage(), entry)
+            self.release(entry)
+        return is_whole
 
-    def _take_anew(self, key: int, old: StorageEntry, nbytes: int) -> None:
-        entry = self.entries[key] = StorageEntry(nbytes, ref=old.ref, category=old.category)
+    def _take_anew(self, storage: torch.UntypedStorage, old: StorageEntry) -> None:
+        entry = self.entries[storage._cdata] = StorageEntry(storage.nbytes(), ref=old.ref, category=old.category)
         self._born(entry)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
         entry = self.entries.get(storage._cdata)
-        nbytes = storage.nbytes()
-        if entry is None or not entry.birth or (entry.block is not None and entry.nbytes == nbytes):
+        if entry is None or not entry.birth or (entry.block is not None and entry.nbytes == storage.nbytes()):
             return  # not the card's, or as large as before
         self.release(entry)
-        if nbytes:
-            self._take_anew(storage._cdata, entry, nbytes)
+        if storage.nbytes():
+            self._take_anew(storage, entry)
 
     def alive_at_peak(self) -> list[StorageEntry]:
         """The entries that were there when allocated was highest for the first time."""
@@ -255,8 +250,6 @@ class Workspaces:
     def _hold(self, library: str, nbytes: int) -> None:
         key = (library, threading.get_ident(), self._memory.stream)
         if key not in self._entries:
-            entry = self._memory.take(nbytes, "workspaces")
-            if self._keeps:
-                self._entries[key] = entry
-            else:
-                self._memory.release(entry)
+            self._entries[key] = self._memory.take(nbytes, "workspaces")
+            if not self._keeps:
+                self.clear()

@@ -2,15 +2,12 @@
 
 import contextlib
 import gc
-import os
 import re
 import sys
-import sysconfig
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -21,12 +18,17 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
-
-_OURS = __file__.partition(f"{os.sep}dryrun{os.sep}")[0] + os.sep
-# Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.
-_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-_LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+from vramtui.dryrun.result import (
+    CATEGORIES,
+    DryRun,
+    LiveAllocation,
+    Progress,
+    TracePoint,
+    TraceRow,
+    differing_batches,
+)
+from vramtui.probe.import_hook import when_imported
+from vramtui.probe.peak import is_own, parts_of
 
 
 class _Stack(threading.local):
@@ -77,7 +79,7 @@ class Whereabouts:
             code = frame.f_code
             known = self._users.get(id(code))
             if known is None:
-                known = self._users[id(code)] = is_users(code.co_filename), code
+                known = self._users[id(code)] = is_own(code.co_filename), code
             if known[0]:
                 return f"{code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
@@ -88,12 +90,6 @@ class Whereabouts:
         return self._names.get(modules[-1], "") if modules else "", self.user_line()
 
 
-def is_users(filename: str) -> bool:
-    if filename.startswith(("<", _OURS, *_LIBRARIES)):
-        return False
-    return not any(folder in filename for folder in _PACKAGES)
-
-
 _BY_BIRTH = {
     "model": "weights", "optimizer": "optimizer", "input": "inputs", "forward": "activations",
     "backward": "temporaries", "step": "temporaries", "zero_grad": "inputs",
@@ -101,7 +97,6 @@ _BY_BIRTH = {
 _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IGNORECASE)
 _LARGEST = 10
 _POINTS = 2000
-ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 LEAST_SHARE = 0.01  # of the peak; less does not matter
 GARBAGE_NOTE = (
     "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
@@ -134,7 +129,7 @@ class TraceRecorder:
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._memory, self._where, self._steps, self._progress = memory, where, steps, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._is_watching_caches = self._is_collection_asked = False
+        self._is_collection_asked = False
         self._busy = self._alike = self._most_garbage = self._before_collection = 0
         self._last_highest: object = None
         memory.phase = lambda: self.now
@@ -240,6 +235,13 @@ class TraceRecorder:
             finally:
                 self._is_collection_asked = False
 
+        def watch_caches(module: ModuleType) -> None:
+            @patches.around(module.Cache, "__init__")
+            def construct(plain: Any, cache: Any, *args: Any, **kwargs: Any) -> None:
+                plain(cache, *args, **kwargs)
+                self._caches.add(cache)
+
+        when_imported("transformers.cache_utils", watch_caches)
         gc.callbacks.append(self._collects)
         patches.callback(gc.callbacks.remove, self._collects)
 
@@ -336,37 +338,17 @@ class TraceRecorder:
     def _mark(self) -> None:
         """Mark entries by their holders; without one, the phase of birth decides."""
 
-        def mark(values: Iterable[Any], category: str) -> None:
-            for value in values:
-                entry = self._memory.find(value) if isinstance(value, torch.Tensor) else None
-                if entry is not None:
-                    entry.category = category
+        def mark(value: Any, category: str) -> None:
+            entry = self._memory.find(value) if isinstance(value, torch.Tensor) else None
+            if entry is not None:
+                entry.category = category
 
-        parameters: list[torch.Tensor] = []
-        for model in self.models:
-            for name, buffer in model.named_buffers():
-                mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
-            parameters += model.parameters()
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            parameters += group["params"]
-        mark(parameters, "weights")
-        mark((parameter.grad for parameter in parameters), "gradients")
-        for state in (state for optimizer in self.optimizers for state in optimizer.state.values()):
-            mark(state.values() if isinstance(state, dict) else (), "optimizer")
-        module = sys.modules.get("transformers.cache_utils")
-        if module is not None and not self._is_watching_caches:  # its caches announce themselves from now on
-            self._is_watching_caches = True
-            plain, caches = module.Cache.__init__, self._caches
-            # By type: `isinstance` asks each object for its class too, and torch.distributed.reduce_op warns of that.
-            caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
-
-            def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
-                plain(cache, *args, **kwargs)
-                caches.add(cache)
-
-            module.Cache.__init__ = construct
+        for tensor, kind, name in parts_of(self.models, self.optimizers):
+            is_cache = _CACHE_NAME.search(name) and not isinstance(tensor, torch.nn.Parameter) and kind == "weights"
+            mark(tensor, "kv_cache" if is_cache else kind)
         for layer in (layer for cache in list(self._caches) for layer in getattr(cache, "layers", ())):
-            mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
+            mark(getattr(layer, "keys", None), "kv_cache")
+            mark(getattr(layer, "values", None), "kv_cache")
 
     def end(self, phase: str, step: int | None = None) -> None:
         """A phase has ended: take its row and begin its successor's peaks; its step is the current one if not given."""
@@ -395,7 +377,7 @@ class TraceRecorder:
         at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
-        notes = [*memory.warnings.values(), *_differing_batches(self.rows)]
+        notes = [*memory.warnings.values(), *differing_batches(self.rows)]
         if out_of_memory is None and refused is not None:
             asked, missing = (format_bytes(size) for size in (refused.segment_size, refused.missing))
             line = memory.refused_at and f" at {memory.refused_at}"
@@ -456,20 +438,6 @@ def _sums(entries: Iterable[StorageEntry]) -> dict[str, int]:
     for entry in entries:
         totals[_category_of(entry)] += entry.size
     return totals
-
-
-def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
-    """A note if the batches of the steps were of different sizes and that moves the peak."""
-    trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
-    forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
-    sizes = [row.categories.get("inputs", 0) for row in forwards]
-    activations = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
-    peak = max((row.peak_allocated for row in rows), default=0)
-    if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
-        yield (
-            f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
-            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
-        )
 
 
 def _thinned(changes: list[tuple[int, int]]) -> tuple[TracePoint, ...]:

@@ -57,30 +57,16 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     """Replace what would ask a driver; `cards` is how many the code finds; it uses the first."""
     card = memory.device
     properties = SimpleNamespace(
-        name=card.name,
-        major=card.capability[0],
-        minor=card.capability[1],
-        total_memory=card.total_memory,
-        multi_processor_count=card.limits.multiprocessors,
-        max_threads_per_multi_processor=card.limits.threads,
-        warp_size=32,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
-        L2_cache_size=50 << 20,
-        gcnArchName="",
-        uuid=uuid.UUID(int=0),
-        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
-    )
+        name=card.name, major=card.capability[0], minor=card.capability[1], total_memory=card.total_memory,
+        multi_processor_count=card.limits.multiprocessors, max_threads_per_multi_processor=card.limits.threads,
+        warp_size=32, is_integrated=False, is_multi_gpu_board=False, regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152, L2_cache_size=50 << 20, gcnArchName="", uuid=uuid.UUID(int=0), pci_bus_id=0,
+        pci_device_id=0, pci_domain_id=0,
+    )  # fmt: skip
     cuda = torch.device("cuda")
     answers: tuple[tuple[Any, str, Any], ...] = (
-        (
-            torch.cuda,
-            "init _lazy_init ipc_collect set_device set_sync_debug_mode manual_seed manual_seed_all seed",
-            None,
-        ),
-        (torch.cuda, "seed_all set_rng_state set_rng_state_all", None),
+        (torch.cuda, "init _lazy_init ipc_collect set_device set_sync_debug_mode manual_seed manual_seed_all", None),
+        (torch.cuda, "seed seed_all set_rng_state set_rng_state_all", None),
         (torch.cuda, "utilization temperature power_draw clock_rate memory_usage current_device initial_seed", 0),
         (torch.cuda, "current_blas_handle get_sync_debug_mode", 0),
         (torch.cuda, "is_available is_initialized", True),
@@ -175,11 +161,9 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     def storage_data_ptr(plain: Any, storage: torch.UntypedStorage) -> int:
         return memory.address(storage) if storage._cdata in memory.entries else int(plain(storage))
 
-    for name in ("current_stream", "set_stream", "synchronize"):
+    for name in ("current_stream", "set_stream", "synchronize", "empty_cache", "memory_allocated", "memory_reserved",
+                 "max_memory_allocated", "max_memory_reserved", "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
         patches.set(torch.accelerator, name, getattr(torch.cuda, name))
-    for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
-                 "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
-        patches.set(torch.accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
     # Split and join batches for `nn.DataParallel` (torch/csrc/cuda/comm.cpp, 2.13) on the one card that there is.
 
     def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
@@ -278,19 +262,17 @@ class SimEvent:
 
 
 def _streams(memory: SimulatedMemory) -> dict[str, Any]:
-    default = SimStream()
+    default = current = SimStream()
     default.stream_id = default.cuda_stream = 0
-    current = [default]
 
     def set_stream(stream: Any) -> None:
-        current[0] = stream
-        memory.stream = stream.stream_id
+        nonlocal current
+        current, memory.stream = stream, stream.stream_id
 
     @contextlib.contextmanager
     def stream_context(stream: Any) -> Iterator[None]:
-        before = current[0]
-        if stream is not None:
-            set_stream(stream)
+        before = current
+        set_stream(before if stream is None else stream)
         try:
             yield
         finally:
@@ -300,11 +282,10 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
         "Stream": SimStream,
         "ExternalStream": lambda *_args, **_kwargs: SimStream(),
         "Event": SimEvent,
-        "current_stream": lambda *_args, **_kwargs: current[0],
+        "current_stream": lambda *_args, **_kwargs: current,
         "default_stream": _always(default),
         "set_stream": set_stream,
-        "stream": stream_context,
-        "StreamContext": stream_context,
+        **dict.fromkeys(("stream", "StreamContext"), stream_context),
     }
 
 
@@ -322,14 +303,13 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
 
     stats, pools = memory.allocator.stats, {"small": Counter[str](), "large": Counter[str]()}
     for segment in memory.allocator.segments():
-        counts = pools[segment.pool]
+        counts, is_split = pools[segment.pool], len(segment.blocks) > 1
         counts.update(segment=1, reserved_bytes=segment.size)
         for block in segment.blocks:
             if block.state == INACTIVE:
-                is_split = len(segment.blocks) > 1
                 counts.update(inactive_split=is_split, inactive_split_bytes=is_split * block.size)
-                continue
-            counts.update(active=1, active_bytes=block.size, requested_bytes=block.requested)
+            else:
+                counts.update(active=1, active_bytes=block.size, requested_bytes=block.requested)
             if block.state == ALLOCATED:
                 counts.update(allocation=1, allocated_bytes=block.size)
     peaks = {"segment": stats.peak_segments} | {
@@ -342,9 +322,8 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
             f"{pool}_pool": counter(counts[name], counts[name]) for pool, counts in pools.items()
         }
     return nested | {
-        "num_alloc_retries": stats.retries,
+        **dict.fromkeys(("num_alloc_retries", "num_sync_all_streams"), stats.retries),
         "num_ooms": stats.ooms,
-        "num_sync_all_streams": stats.retries,
         "num_device_alloc": stats.device_allocs,
         "num_device_free": stats.device_frees,
         "max_split_size": memory.allocator.config.max_split_size or -1,

@@ -17,11 +17,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.values import COMPARED, GUESS, ORDER, OperatorFacts, UnknownError, Values, note_uses_of
 from vramtui.probe import guards
+from vramtui.probe.peak import is_own
 from vramtui.probe.reads import OWN
 
 NOTE = (
@@ -63,7 +63,7 @@ class FakeValues(Values):
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
         frame: Any = sys._getframe(1)
         inside = ""
-        while frame is not None and not is_users(frame.f_code.co_filename):
+        while frame is not None and not is_own(frame.f_code.co_filename):
             path = frame.f_code.co_filename
             inside = inside or (path[len(_TORCH) + 1 :] if path.startswith(_TORCH) else "")
             frame = frame.f_back
