@@ -168,11 +168,13 @@ class PeakHistory:
 
 
 def parts_of(modules: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
-    """What models and optimizers hold, most of it tensors: its kind, and its name if it has one."""
+    """Yield all that models and optimizers hold, with its kind and its name if it has one; some are no tensors."""
     for module in modules:
-        for name, tensor in (*module.named_buffers(), *module.named_parameters()):
-            yield tensor, "weights", name
-            yield getattr(tensor, "grad", None), "gradients", name
+        for name, buffer in module.named_buffers():
+            yield buffer, "weights", name
+        for name, parameter in module.named_parameters():
+            yield parameter, "weights", name
+            yield parameter.grad, "gradients", name
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"]:

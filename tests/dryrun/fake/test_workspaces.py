@@ -62,7 +62,7 @@ def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at
     image, weight = torch.empty(2, 8, 32, 32), torch.empty(8, 8, 3, 3)
     for wanted, results in (((True, True), [image, weight]), ((False, True), [weight]), ((True, False), [image])):
         memory: Any = Memory()
-        memory.device = SimpleNamespace(workspaces=Workspaces(memory, (9, 0), release))
+        memory.workspaces = Workspaces(memory, (9, 0), release)
         args = (image, image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*wanted, False])
         call: Any = SimpleNamespace(
             args=args,

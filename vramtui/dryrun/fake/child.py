@@ -1,7 +1,6 @@
 """The child process: reads a request, runs the code on the simulated GPU, writes lines of JSON."""
 
 import _thread
-import contextlib
 import faulthandler
 import fcntl
 import gc
@@ -74,15 +73,12 @@ def _function_of(path: str, name: str) -> Callable[[], object]:
     if not callable(function):
         known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
         raise UserError(f"{path} has no function {name!r}{nearest(name, known)}")
-    with contextlib.suppress(TypeError, ValueError):  # it tells no signature
-        optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-        parameters = inspect.signature(function).parameters.values()
-        needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
-        if needed:
-            raise UserError(
-                f"{name} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
-                "that calls it"
-            )
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise UserError(f"{name} in {path}: {error}; a dry run gives it none, so write one that calls it") from None
+    except ValueError:  # it tells no signature
+        pass
     called: Callable[[], object] = function
     return called
 
@@ -184,7 +180,7 @@ def trace_here(
     def tell_place() -> None:
         while not is_over.is_set():
             phase, allocated = phases.now, memory.allocator.stats.allocated
-            step, line = phases.step_of(phase), session.where.user_line(thread)
+            step, line = phases.step_of(phase), memory.where.user_line(thread)
             progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=memory.peak, line=line))
             is_over.wait(BEAT)
 

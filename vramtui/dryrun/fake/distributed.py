@@ -91,7 +91,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     def init_process_group(*_args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - only distributed code needs it
 
-        size = ranks or _positive(kwargs.get("world_size")) or _positive(os.environ.get("WORLD_SIZE")) or 1
+        size = _first_of(ranks, kwargs.get("world_size"), os.environ.get("WORLD_SIZE"))
         memory.warn(NOTE.format(size))
         plain_init(backend="fake", rank=0, world_size=size, store=FakeStore())
 
@@ -119,19 +119,16 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
 
         @patches.around(fsdp, "_get_compute_device")
         def compute_device(plain: Any, *args: Any, **kwargs: Any) -> Any:
-            given = inspect.signature(plain).bind(*args, **kwargs)
-            return plain(*given.args[:-1], card)
+            return plain(*inspect.signature(plain).bind(*args, **kwargs).args[:-1], card)
 
     when_imported("torch.distributed.fsdp._init_utils", name_the_card)
     plain_hook = dist._register_comm_hook
 
     def reduce(_state: object, bucket: Any) -> Any:
-        flat = bucket.buffer()
-        entry = memory.find(flat)
         future: Any = torch.futures.Future()
-        if entry is not None:
+        future.set_result(bucket.buffer())
+        if (entry := memory.find(bucket.buffer())) is not None:
             entry.category = "gradients"
-        future.set_result(flat)
         return future
 
     @patches.around(dist, "Reducer")
@@ -200,8 +197,8 @@ def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callab
 
 def cards_of_host(ranks: int) -> int:
     """How many cards a rank finds on its host: one for each rank there, as torchrun says or `--ranks` does."""
-    return _positive(os.environ.get("LOCAL_WORLD_SIZE")) or ranks or _positive(os.environ.get("WORLD_SIZE")) or 1
+    return _first_of(os.environ.get("LOCAL_WORLD_SIZE"), ranks, os.environ.get("WORLD_SIZE"))
 
 
-def _positive(text: Any) -> int:
-    return int(text) if text is not None and int(text) > 0 else 0
+def _first_of(*numbers: Any) -> int:
+    return next((int(one) for one in numbers if one is not None and int(one) > 0), 1)

@@ -113,7 +113,7 @@ class Escape:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        self._call: tuple[Any, Any] | None = None
+        self.call: tuple[Any, Any] | None = None
 
     def keep(self, error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep an error, and by their shapes the arguments of the operator that raised it."""
@@ -124,11 +124,7 @@ class Escape:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
         with torch._C._DisableTorchDispatch():
-            self.error, self._call = error, (func, pytree.tree_map_only(torch.Tensor, to_meta, (args, kwargs)))
-
-    def call_of(self, error: BaseException) -> tuple[Any, Any] | None:
-        """The operator that raised `error`, or an error that `error` was made from, with its arguments; or None."""
-        return self._call if any(one is self.error for one in _causes(error)) else None
+            self.error, self.call = error, (func, pytree.tree_map_only(torch.Tensor, to_meta, (args, kwargs)))
 
     def install(self, patches: Patches) -> None:
         @patches.around(torch.autograd, "_engine_run_backward")
@@ -150,9 +146,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _place_of(error: BaseException, session: Any) -> str:
     """The innermost frame of the traceback that is the user's; in backward, the forward line that led there."""
-    frames = (frame for frame in reversed(traceback.extract_tb(error.__traceback__)) if is_own(frame.filename))
-    frame = next(frames, None)
-    line = session.where.last_line if frame is None else f"{frame.filename}:{frame.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else session.memory.where.last_line
     return f" at {line}" if line else ""
 
 
@@ -218,7 +213,8 @@ def in_words(error: BaseException, session: Any) -> UserError:
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0]).strip()[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
     text = f"{place}: {name}{': ' + first if first else ''}"
-    call = session.escape.call_of(error)
+    escape = session.escape
+    call = escape.call if any(one is escape.error for one in _causes(error)) else None
     why = _LIMIT if _INTERNAL.search(" ".join(lines)) else _limit_of(error, call, session.memory)
     if not why and not isinstance(error, _OF_NO_VALUE):
         codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
@@ -237,9 +233,9 @@ def deciding_reads(memory: Any) -> list[str]:
     lines = []
     for line, inside in memory.guesses_read.items():
         path, _, number = line.rpartition(":")
-        text = "".join(linecache.getlines(path))
-        if path and not inside.startswith(HEALTHY) and decides(text, int(number), memory.guess_uses[line]):
-            lines.append(line)
+        if path and not inside.startswith(HEALTHY):
+            text = "".join(linecache.getlines(path))
+            lines += [line] if decides(text, int(number), memory.guess_uses[line]) else []
     return lines
 
 

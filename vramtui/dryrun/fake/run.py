@@ -64,13 +64,7 @@ def trace(
     timeout: float | None = None,
     show_output: bool = False,
 ) -> DryRun:
-    """Trace with `interpreter`, or the job's own Python, as `job_interpreter` finds it.
-
-    Args: as `run_fake` has them; `show_output` lets what the code prints through to standard error.
-
-    Raises:
-        UserError: no torch that traces is within reach, or one of `run_fake`.
-    """
+    """Trace as `run_fake` does, with `interpreter`, or the job's own Python, as `job_interpreter` finds it."""
     python = str((interpreter or job_interpreter(request.path)).path)
     job = DryRunJob(words=(python,), folder=str(Path.cwd()), environment=dict(os.environ), timeout=timeout)
     with tempfile.TemporaryFile() as output:
@@ -89,9 +83,9 @@ def run_fake(
     Args:
         request: what to trace on which card.
         job: its Python, the only word; its folder and variables, and seconds after which it is ended.
-        output: where to write what the code prints, kept for a failure; None: through to standard error.
+        output: as of `run_supervised`, and kept for a failure.
         progress: called for each phase that has ended, from this thread.
-        cancel: set it from another thread to end the child.
+        cancel: as of `run_supervised`.
 
     Raises:
         TraceFailedError: the code cannot be traced.

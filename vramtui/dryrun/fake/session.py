@@ -8,10 +8,9 @@ import torch._dynamo  # before functions of torch are replaced: it tells them ap
 from typing_extensions import Self
 
 from vramtui.dryrun.fake import distributed, failures, loading
-from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, Workspaces
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.accounting.phases import TraceRecorder, Whereabouts
 from vramtui.dryrun.fake.device import cuda_api, device
-from vramtui.dryrun.fake.device.cuda_api import SimulatedCard
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.dispatch import composites, values
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_owner
@@ -20,24 +19,22 @@ from vramtui.dryrun.fake.kernels import convolution, layers, recurrent  # noqa: 
 from vramtui.dryrun.result import Progress, TraceRequest
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
 
 
 class TraceSession(Patches):
     def __init__(self, request: TraceRequest, progress: Callable[[Progress], None]) -> None:
         super().__init__()
-        card, release = request.device, release_of(torch.__version__)
-        allocator = CachingAllocator(card.total_memory, AllocatorConfig.parse(request.alloc_conf), release)
+        card, conf = request.device, AllocatorConfig.parse(request.alloc_conf)
+        allocator = CachingAllocator(card.total_memory, conf, release_of(torch.__version__))
         self.context = cuda_context_bytes(card.capability)
         allocator.hold_outside(self.context)
-        facts = SimulatedCard(card.name, card.total_memory, card_limits(card))
-        self.request, self.where, self.escape = request, Whereabouts(), failures.Escape()
+        self.request, self.escape = request, failures.Escape()
         self.shielded = bool(request.scratch)  # whether what the code writes is thrown away
-        self.memory = SimulatedMemory(allocator, facts, self.where)
+        self.memory = SimulatedMemory(allocator, card, Whereabouts())
         self.memory.values = values.FakeValues(self.memory)
-        facts.workspaces = Workspaces(self.memory, facts.capability, release)
-        self.phases = TraceRecorder(self.memory, self.where, request.steps, progress)
+        self.phases = TraceRecorder(self.memory, request.steps, progress)
         if note := note_on(str(torch.__version__)):
             self.memory.warn(note)
 
@@ -60,7 +57,7 @@ class TraceSession(Patches):
         accumulation = Accumulation(memory, measure_sole_owner(fake))
         self.enter_context(fake)
         self.escape.install(self)
-        mode = MemoryMode(memory, self.where, accumulation, self.escape)
+        mode = MemoryMode(memory, accumulation, self.escape)
         distributed.install(self, memory, ranks, mode.shapes_only)
         self.phases.install(self)
         self.enter_context(mode)

@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.fake.device.device import SIM
-from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, UNIFIED, lt_workspace_bytes, workspace_bytes
+from vramtui.estimators.torch_facts.releases import release_of
 
 
 @dataclass(slots=True, eq=False)
@@ -67,8 +70,9 @@ class SimulatedMemory:
             the code does with what it reads there.
     """
 
-    def __init__(self, allocator: Any, device: Any, where: Any) -> None:
-        self.allocator, self.device = allocator, device
+    def __init__(self, allocator: CachingAllocator, device: Device, where: Any) -> None:
+        self.allocator, self.device, self.limits, self.where = allocator, device, card_limits(device), where
+        self.workspaces = Workspaces(self, device.capability, release_of(torch.__version__))
         self.user_line: Callable[[], str] = where.user_line
         self.phase: Callable[[], str] = lambda: "model"
         self.values: Any = None  # `dispatch.values.FakeValues` of the session
@@ -84,7 +88,7 @@ class SimulatedMemory:
         self.guess_uses: dict[str, int] = {}
         self.warnings: dict[str, str] = {}
         self.bounded = False
-        self._where, self._conf, self._next_address = where, _configured(), 0x7F00_0000_0000
+        self._conf, self._next_address = _configured(), 0x7F00_0000_0000
         self._shared: set[int] = set()
         # Of those that have died only the ones of the peak are kept.
         self.alive: dict[int, StorageEntry] = {}
@@ -142,7 +146,7 @@ class SimulatedMemory:
         entry.size = allocator.block_size(entry.block)
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
         entry.birth, entry.phase, entry.operator = len(self.changes), self.phase(), self.operator
-        self._where.locate(entry)
+        self.where.locate(entry)
         self.alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
             self.peak, self._peak_event = allocator.stats.allocated, entry.birth

@@ -118,16 +118,14 @@ class TraceFinished(BaseException):
 class TraceRecorder:
     """Follows the phases, takes a row at each end, and knows what the bytes are; then calls `progress`."""
 
-    def __init__(
-        self, memory: SimulatedMemory, where: Whereabouts, steps: int, progress: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, memory: SimulatedMemory, steps: int, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []
         # Models and optimizers are held weakly, so that what the code deletes is gone.
         self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._memory, self._where, self._steps, self._progress = memory, where, steps, progress
+        self._memory, self._where, self._steps, self._progress = memory, memory.where, steps, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_collection_asked = False
         self._busy = self._alike = self._most_garbage = self._before_collection = 0
@@ -387,7 +385,15 @@ class TraceRecorder:
             )
         if self._most_garbage > LEAST_SHARE * memory.peak:
             notes.append(GARBAGE_NOTE.format(format_bytes(self._most_garbage)))
-        largest = sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
+        largest = [
+            LiveAllocation(
+                bytes=entry.size,
+                category=_category_of(entry),
+                operator=str(entry.operator),
+                **{name: getattr(entry, name) for name in ("module", "line", "phase")},
+            )
+            for entry in sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
+        ]
         return DryRun(
             torch=str(torch.__version__),
             device=card.name,
@@ -402,17 +408,7 @@ class TraceRecorder:
             unseen=int(peak_reserved * memory.unseen_share),
             context=context,
             peak_categories=_sums(at_peak),
-            largest=tuple(
-                LiveAllocation(
-                    bytes=entry.size,
-                    category=_category_of(entry),
-                    operator=str(entry.operator),
-                    module=entry.module,
-                    line=entry.line,
-                    phase=entry.phase,
-                )
-                for entry in largest
-            ),
+            largest=tuple(largest),
             warnings=tuple(notes),
             bounded=memory.bounded,
             cut_short=is_cut,

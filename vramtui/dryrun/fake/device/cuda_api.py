@@ -5,7 +5,6 @@ import functools
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,28 +24,6 @@ from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.estimators.allocator.blocks import ALLOCATED, INACTIVE, SegmentView
-from vramtui.estimators.torch_facts.cards import CardLimits
-
-
-@dataclass
-class SimulatedCard:
-    """The GPU that a job asks about and that kernels choose by.
-
-    Attributes:
-        name: as `torch.cuda.get_device_name` gives it.
-        total_memory: bytes.
-        limits: facts that kernels ask.
-        workspaces: those of cuBLAS; set by the session.
-    """
-
-    name: str
-    total_memory: int
-    limits: CardLimits
-    workspaces: Any = None
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        return self.limits.capability
 
 
 def _always(value: Any) -> Any:
@@ -58,7 +35,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     card = memory.device
     properties = SimpleNamespace(
         name=card.name, major=card.capability[0], minor=card.capability[1], total_memory=card.total_memory,
-        multi_processor_count=card.limits.multiprocessors, max_threads_per_multi_processor=card.limits.threads,
+        multi_processor_count=memory.limits.multiprocessors, max_threads_per_multi_processor=memory.limits.threads,
         warp_size=32, is_integrated=False, is_multi_gpu_board=False, regs_per_multiprocessor=65536,
         shared_memory_per_block=49152, L2_cache_size=50 << 20, gcnArchName="", uuid=uuid.UUID(int=0), pci_bus_id=0,
         pci_device_id=0, pci_domain_id=0,
@@ -113,7 +90,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         patches.set(owner, name, value)
     # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
     patches.set(torch._C, "_get_accelerator", _always(cuda))
-    patches.set(torch._C, "_cuda_clearCublasWorkspaces", card.workspaces.clear)
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.workspaces.clear)
     # Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator.
 
     def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import inspect
 import threading
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch._subclasses
@@ -82,6 +82,8 @@ class SimFakeMode(FakeTensorMode):
 
     __torch_dispatch__ = getattr(FakeTensorMode.__torch_dispatch__, "__wrapped__", FakeTensorMode.__torch_dispatch__)
 
+    avoid_device_init = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
@@ -90,14 +92,9 @@ class SimFakeMode(FakeTensorMode):
         return self
 
     @property
-    def avoid_device_init(self) -> bool:
-        return True
-
-    @property
-    def enter_stack(self) -> list[Any]:
+    def enter_stack(self) -> Any:
         """The modes that this thread has entered, instead of `FakeTensorMode`'s one list for all threads."""
-        entered: list[Any] = self._of_thread.__dict__.setdefault("entered", [])
-        return entered
+        return self._of_thread.__dict__.setdefault("entered", [])
 
     @enter_stack.setter
     def enter_stack(self, _empty: list[Any]) -> None:
@@ -389,14 +386,10 @@ def _install_types(patches: Patches) -> None:
         return plain(tensor, kind, non_blocking, **kwargs)
 
 
-def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
+def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
     """A buffer without a shape elsewhere: it is no Parameter, so that no fake tensor stands in for it."""
-    empty = buffer.data
-    make: Any = UninitializedBuffer
-    moved: torch.Tensor = make(
-        device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"]
-    )
-    return moved
+    empty, make = buffer.data, cast("Any", UninitializedBuffer)
+    return make(device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"])
 
 
 def _numbers(data: Any) -> Any:
@@ -418,13 +411,12 @@ def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.M
         for child in module.children():
             child._apply(fn)
     for name, param in module._parameters.items():
-        if param is None:
-            continue
-        _replace(param, fn)
-        if isinstance(module, torch.jit.ScriptModule):
-            module._parameters[name] = param  # TorchScript holds what the object has pointed to until now
-        if param.grad is not None:
-            _replace(param.grad, fn)
+        if param is not None:
+            _replace(param, fn)
+            if isinstance(module, torch.jit.ScriptModule):
+                module._parameters[name] = param  # TorchScript holds what the object has pointed to until now
+            if param.grad is not None:
+                _replace(param.grad, fn)
     for name, buffer in module._buffers.items():
         if buffer is not None:
             module._buffers[name] = fn(buffer)
@@ -435,8 +427,7 @@ def _replace(tensor: torch.Tensor, fn: Any) -> None:
     with torch.no_grad():
         applied = fn(tensor.data if is_lazy(tensor) else tensor)  # one without a shape refuses most functions
     if applied is not tensor:
-        grad = tensor.grad
-        tensor.grad = None
+        grad, tensor.grad = tensor.grad, None
         move_in_place(tensor, applied)
         if grad is None or (grad.shape == tensor.shape and grad.dtype == tensor.dtype and grad.device == tensor.device):
             tensor.grad = grad

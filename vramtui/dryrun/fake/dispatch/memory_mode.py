@@ -14,13 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from vramtui.core.base.errors import BeyondTraceError
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
-from vramtui.dryrun.fake.accounting.phases import Whereabouts
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
 from vramtui.dryrun.fake.failures import NEEDS_CUDA, Escape
 from vramtui.dryrun.fake.kernels import KERNELS, operator_of
-from vramtui.dryrun.fake.kernels.unshaped import bounded
+from vramtui.dryrun.fake.kernels.copies import bounded
 from vramtui.dryrun.values import MOST, ORDER, UnknownError
 
 _UNSAFE = {id(operator_of(name)) for name in ("_unsafe_view", "_reshape_alias")}  # views, by another schema
@@ -133,11 +132,11 @@ class Call:
             self.memory.see(tensor)
         return out
 
-    def scratch(self, nbytes: int) -> StorageEntry:
-        """Take memory that the kernel gives back when it ends, or earlier through `drop`."""
-        entry = self.memory.take(nbytes, "temporaries")
-        self._scratch.append(entry)
-        return entry
+    def scratch(self, *sizes: int) -> Any:
+        """Take memory that the kernel gives back when it ends, or earlier through `drop`: a piece of each size."""
+        taken = [self.memory.take(nbytes, "temporaries") for nbytes in sizes]
+        self._scratch += taken
+        return taken[0] if len(taken) == 1 else taken
 
     def copy(self, *tensors: torch.Tensor, form: torch.memory_format = torch.contiguous_format) -> list[StorageEntry]:
         """Take memory for a copy of each tensor that is not laid out as the kernel reads it (`expect_contiguous`)."""
@@ -167,9 +166,9 @@ class _ReentryState(threading.local):
 
 
 class MemoryMode(TorchDispatchMode):
-    def __init__(self, memory: SimulatedMemory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
+    def __init__(self, memory: SimulatedMemory, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
-        self.memory, self._where, self._accumulation, self._escape = memory, where, accumulation, escape
+        self.memory, self._accumulation, self._escape = memory, accumulation, escape
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
 
@@ -253,7 +252,7 @@ class MemoryMode(TorchDispatchMode):
         if func is _ITEM:
             return values.item(args[0])
         if torch.is_grad_enabled():
-            self._where.remember()
+            self.memory.where.remember()
             self._accumulation.note_write(func, args)
         self.memory.operator = func
         run = functools.partial(self._run, func, args, kwargs)

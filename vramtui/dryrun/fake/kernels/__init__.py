@@ -48,8 +48,7 @@ def works_in(*operators: str, first: bool = False) -> Callable[[Callable[[Any], 
         @kernel(*operators)
         def run(call: Any) -> Any:
             out = None if first else call.run()
-            for nbytes in rule(call):
-                call.scratch(nbytes)
+            call.scratch(*rule(call))
             return call.run() if first else out
 
         return run

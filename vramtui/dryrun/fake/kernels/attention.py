@@ -177,13 +177,12 @@ def efficient_backward(call: Any, _out: Any) -> None:
     """Row sums of grad * output, before the kernel for float; then a staging area, and sums of shared heads."""
     grad, query, key, value = call.args[:4]
     batch, heads, length, width = query.shape
-    for nbytes in _for_each_head(heads, key, value):
-        call.scratch(nbytes)
+    call.scratch(*_for_each_head(heads, key, value))
     delta_bytes = batch * heads * length * _FLOAT
     if query.dtype in _HALF:
         delta = call.scratch(delta_bytes)
     else:
-        product, sums, delta = (call.scratch(size) for size in (grad.numel() * _FLOAT, delta_bytes, delta_bytes))
+        product, sums, delta = call.scratch(grad.numel() * _FLOAT, delta_bytes, delta_bytes)
         call.drop(sums, product)
     how = facts.EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.argument("dropout_p")))
     widths = width, value.shape[-1]
@@ -193,9 +192,8 @@ def efficient_backward(call: Any, _out: Any) -> None:
 
 def _float_rows(call: Any, rows: int, width: int) -> None:
     """A float for each row, and the rows themselves in float, at the width that the kernel works in."""
-    call.scratch(rows * _FLOAT)
     step = 32 if width <= 128 or width == 160 else 64
-    call.scratch(rows * -(-width // step) * step * _FLOAT)
+    call.scratch(rows * _FLOAT, rows * -(-width // step) * step * _FLOAT)
 
 
 @after("_scaled_dot_product_flash_attention")
@@ -208,7 +206,7 @@ def flash_forward(call: Any, _out: Any) -> None:
     batch, heads, length, width = query.shape
     # `num_splits_heuristic`: the fewest splits that come within 85 % of the best use of the card.
     blocks = -(-key.shape[-2] // (256 if width <= 64 else 128 if width <= 128 else 64))
-    work, slots = batch * heads * -(-length // 64), 2 * call.memory.device.limits.multiprocessors
+    work, slots = batch * heads * -(-length // 64), 2 * call.memory.limits.multiprocessors
     if work >= 0.8 * slots:
         return
     efficiency = {
@@ -232,6 +230,5 @@ def flash_backward(call: Any) -> Any:
     out = call.run()
     batch, heads, length, width = query.shape
     _float_rows(call, batch * heads * -(-length // 128) * 128, width)
-    for nbytes in _for_each_head(heads, key, value):
-        call.scratch(nbytes)
+    call.scratch(*_for_each_head(heads, key, value))
     return out

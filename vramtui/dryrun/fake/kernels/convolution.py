@@ -147,7 +147,7 @@ def convolution(call: Any) -> Any:
     if not _depthwise(tensor, weight, call.argument("groups")):
         if _unfolds(call, weight):
             call.scratch(_columns(weight, tensor if call.argument("transposed") else out))
-        call.memory.device.workspaces.cublas()
+        call.memory.workspaces.cublas()
     return out
 
 
@@ -176,7 +176,7 @@ def convolution_backward(call: Any) -> Any:
         elif is_native:
             if not columns and (at == "input" or _unfolds(call, weight)):
                 columns = [call.scratch(_columns(weight, tensor if call.argument("transposed") else grad))]
-            call.memory.device.workspaces.cublas()  # by the products, when their result and the columns are there
+            call.memory.workspaces.cublas()  # by the products, when their result and the columns are there
     call.drop(*columns)
     if out[2] is not None:
         call.take(out[2])

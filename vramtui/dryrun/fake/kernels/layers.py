@@ -63,13 +63,13 @@ def product(call: Any, _out: Any) -> None:
         if not _readable(matrix):
             call.scratch(matrix.nbytes)
     fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
-    workspaces = call.memory.device.workspaces
+    workspaces = call.memory.workspaces
     (workspaces.cublaslt if fused else workspaces.cublas)()
 
 
 @after("addmm_", "baddbmm_", "addmv", "mv", "dot", "vdot", "_addmm_activation")
 def handle_only(call: Any, _out: Any) -> None:
-    call.memory.device.workspaces.cublas()
+    call.memory.workspaces.cublas()
 
 
 @kernel("add.Tensor")
@@ -159,7 +159,7 @@ def loss(call: Any) -> Any:
 def soft_margin_backward(call: Any) -> Any:
     """exp(-target * input) takes three tensors; the last stays until the gradient is made (Loss.cpp)."""
     whole = _whole(call, call.args[1])
-    negated, product, _exponent = (call.scratch(whole) for _ in range(3))
+    negated, product, _exponent = call.scratch(whole, whole, whole)
     call.drop(negated, product)
     return call.run()
 
@@ -195,8 +195,7 @@ def ctc_loss(call: Any) -> Any:
     """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
     probabilities, targets, _, lengths = call.args[:4]
     time, batch = probabilities.shape[:2]
-    for _ in range(3):
-        call.scratch(batch * _NUMBER)
+    call.scratch(*[batch * _NUMBER] * 3)
     longest = max(lengths, default=0) if isinstance(lengths, (list, tuple)) else targets.shape[-1]
     alpha = call.take(probabilities.new_empty((batch, time, 2 * longest + 1)))
     return call.take(probabilities.new_empty((batch,))), alpha
@@ -206,8 +205,7 @@ def ctc_loss(call: Any) -> Any:
 def ctc_loss_backward(call: Any) -> Any:
     """args: grad, log probabilities, targets, their lengths, loss, alpha."""
     probabilities, alpha = call.args[1], call.args[6]
-    for nbytes in (*[probabilities.shape[1] * _NUMBER] * 3, alpha.nbytes):
-        call.scratch(nbytes)
+    call.scratch(*[probabilities.shape[1] * _NUMBER] * 3, alpha.nbytes)
     return call.take(torch.ops.aten.empty_like.default(probabilities))
 
 
@@ -230,7 +228,7 @@ def row_norm(call: Any) -> Any:
         return out
     call.copy(call.args[0])
     width = prod(call.args[2])
-    rows, sm_count = tensor.numel() // max(width, 1), call.memory.device.limits.multiprocessors
+    rows, sm_count = tensor.numel() // max(width, 1), call.memory.limits.multiprocessors
     weight = None if "rms" in call.func.name() else call.argument("weight")
     if weight is not None and rows > _MANY_ROWS and width // 32 < sm_count // 2:
         blocks = -(-rows // _ROWS_PER_BLOCK)

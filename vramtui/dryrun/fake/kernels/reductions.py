@@ -105,7 +105,7 @@ def partial(
         accumulator = 2 * kind.itemsize if kind.is_complex else max(least, kind.itemsize)
     whole = range(tensor.dim()) if dims is None or dims in ([], ()) else [dims] if isinstance(dims, int) else dims
     over = tuple(dim % max(tensor.dim(), 1) for dim in whole)
-    needs = plan(tensor, over, out, call.memory.device.limits, accumulator=accumulator, vector=vector)
+    needs = plan(tensor, over, out, call.memory.limits, accumulator=accumulator, vector=vector)
     if needs.buffer:
         buffer = call.scratch(needs.buffer)
         call.drop(call.scratch(needs.semaphores), buffer)
@@ -188,14 +188,11 @@ def sort(call: Any, _out: Any) -> None:
         if row > _SORTED_IN_PLACE:
             call.scratch(facts.sort_pairs(row, item, _INDEX, 8 * item, capability))
     elif rows < _MANY_ROWS:
-        call.scratch(count * _INDEX)  # a segment and a place for each
-        call.scratch(count * _INDEX)
-        keys = call.scratch(count * item)
+        _, _, keys = call.scratch(count * _INDEX, count * _INDEX, count * item)  # a segment and a place for each
         call.drop(call.scratch(facts.sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
         call.scratch(facts.sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
     else:
-        call.scratch(count * _INDEX)
-        call.scratch(facts.pieces(count * item, count * _INDEX))
+        call.scratch(count * _INDEX, facts.pieces(count * item, count * _INDEX))
 
 
 @kernel("logsumexp")
