@@ -172,11 +172,12 @@ def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
         target._is_param = True  # what isinstance(…, Parameter) goes by
 
 
-# A fake tensor whose class is the code's own, which functions of torch then give back: torch/csrc/autograd/
-# python_variable.cpp (2.13) gives no such function to whatever has a dispatch.
-_FakeOfKind: Any = type(
-    "_FakeOfKind", (FakeTensor,), {"__torch_function__": inspect.getattr_static(torch.Tensor, "__torch_function__")}
-)
+class _FakeOfKind(FakeTensor):
+    """A fake tensor whose class is the code's own, which functions of torch then give back."""
+
+
+# torch/csrc/autograd/python_variable.cpp (2.13) gives none to whatever has a dispatch.
+_FakeOfKind.__torch_function__ = inspect.getattr_static(torch.Tensor, "__torch_function__")  # type: ignore[method-assign] # see above
 
 
 @functools.cache
@@ -186,8 +187,10 @@ def fake_kind(kind: type) -> type:
         return kind
     if kind in {torch.Tensor, torch.nn.Parameter}:
         return FakeTensor
-    names = {"__module__": kind.__module__, "__torch_function__": inspect.getattr_static(kind, "__torch_function__")}
-    return types.new_class(kind.__name__, (kind, _FakeOfKind), exec_body=lambda body: body.update(names))
+    names = {"__module__": kind.__module__}
+    faked: Any = types.new_class(kind.__name__, (kind, _FakeOfKind), exec_body=lambda body: body.update(names))
+    faked.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")
+    return cast("type", faked)
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:

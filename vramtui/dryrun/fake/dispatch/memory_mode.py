@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    in_kernel_invocation_manager,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
@@ -59,16 +64,9 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not (func.is_view or id(func) in _UNSAFE) or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
         return NotImplemented
     mode, device = tensor.fake_mode, tensor._fake_device
-    before = mode.in_kernel_invocation
-    # As torch._subclasses.fake_tensor.in_kernel_invocation_manager does, 2.13.
+    with in_kernel_invocation_manager(mode):
+        view = func(*args, **kwargs)
     with torch._C._DisableTorchDispatch():
-        mode.in_kernel_invocation = True
-        try:
-            with torch._C._PreserveDispatchKeyGuard():
-                torch._C._set_meta_in_tls_dispatch_include(True)
-                view = func(*args, **kwargs)
-        finally:
-            mode.in_kernel_invocation = before
         if isinstance(view, torch.Tensor):
             return _fake_of(mode, view, device)
         return type(view)(_fake_of(mode, part, device) for part in view)

@@ -10,6 +10,7 @@ import torch
 
 from vramtui.dryrun.fake.device.device import tensors_of
 from vramtui.dryrun.fake.kernels import after, kernel, works_in
+from vramtui.dryrun.fake.kernels.layers import adding
 from vramtui.estimators.torch_facts import sdpa_backend as facts
 from vramtui.estimators.torch_facts.releases import release_of
 
@@ -90,7 +91,10 @@ def attend(
         return out[..., :width] if padding else out
     mask = _additive(mask, query.dtype)
     if backend == "math":
-        return _attend_by_products((query, key, value, mask), dropout_p, scale, causal=is_causal, grouped=enable_gqa)
+        with adding("scores"):
+            return torch.ops.aten._scaled_dot_product_attention_math.default(
+                query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )[0]
     if mask is not None:
         # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
         if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
@@ -106,33 +110,6 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
         return mask
     taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
     return torch.where(mask, taken, left_out)
-
-
-def _attend_by_products(tensors: _Tensors, dropout: float, scale: float | None, *, causal: bool, grouped: bool) -> Any:
-    """Attention out of plain operators, halves in float unless allowed otherwise."""
-    query, key, value, mask = tensors
-    if query.dtype in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
-        query, key, value = query.float(), key.float(), value.float()
-    scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
-    root = math.sqrt(abs(scale))
-    scaled = query * (root if scale >= 0 else -root)  # as well as the query, which C++ holds to the end
-    if causal:
-        sizes = query.shape[-2], key.shape[-2]
-        mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
-    keys, values = key, value  # as well as the repeated ones, which C++ holds to the end
-    if grouped and key.shape[-3] != query.shape[-3]:
-        keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
-    if mask is not None:
-        weights.add_(mask)
-    weights = _OPS._safe_softmax.default(weights, -1)
-    if dropout:
-        weights = torch.dropout(weights, dropout, train=True)
-    # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
-    second = weights.to(tensors[0].dtype)
-    out = torch.matmul(weights, values).to(second.dtype)
-    del second
-    return out
 
 
 @kernel("_scaled_dot_product_cudnn_attention")

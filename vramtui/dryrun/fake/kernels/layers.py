@@ -1,6 +1,8 @@
 """Matrix products, losses, softmax, dropout and normalisation layers."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -13,19 +15,29 @@ from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import partial
 
-_in_linear = threading.local()
+
+class _Adding(threading.local):
+    into = ""
+
+
+_adding = _Adding()
+
+
+@contextlib.contextmanager
+def adding(into: str) -> Iterator[None]:
+    """Let this thread be in a composite that adds in place to a product or to scores, but for subclasses of tensors."""
+    before, _adding.into = _adding.into, into
+    try:
+        yield
+    finally:
+        _adding.into = before
 
 
 def steer_linear(patches: Patches) -> None:
-    """Note whether a thread is in `F.linear`, which PyTorch does differently for fake tensors."""
-
     @patches.around(torch.nn.functional, "linear")
     def linear(plain: Any, *args: Any, **kwargs: Any) -> Any:
-        before, _in_linear.value = getattr(_in_linear, "value", False), True
-        try:
+        with adding("product"):
             return plain(*args, **kwargs)
-        finally:
-            _in_linear.value = before
 
     _builtins._register_builtin(torch.nn.functional.linear, "aten::linear")  # what torch.jit.script takes it for
 
@@ -73,17 +85,14 @@ def handle_only(call: Any, _out: Any) -> None:
 
 
 @kernel("add.Tensor")
-def plus_bias(call: Any) -> Any:
-    """`F.linear` adds its bias in place to a product in one piece, but not for subclasses (ATen/native/Linear.cpp)."""
+def plus(call: Any) -> Any:
+    """`F.linear` adds a bias to a product in one piece (ATen/native/Linear.cpp), attention out of products its mask to
+    the scores (ATen/native/transformers/attention.cpp).
+    """
     product, bias = call.args[:2]
-    is_bias = isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2
-    if (
-        is_bias
-        and getattr(_in_linear, "value", False)
-        and product.dtype is bias.dtype
-        and product.is_contiguous()
-        and product.shape[-1] == bias.shape[0]
-    ):
+    is_bias = _adding.into == "product" and isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2
+    is_alike = is_bias and product.dtype is bias.dtype and product.shape[-1] == bias.shape[0]
+    if _adding.into == "scores" or (is_alike and product.is_contiguous()):
         return torch.ops.aten.alias.default(product)
     return call.run()
 

@@ -19,11 +19,8 @@ MODES: tuple[facts.Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnn
 
 def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Views of `buffer`, one behind the other, of the weights' shapes."""
-    parts, at = [], 0
-    for weight in weights:
-        parts.append(buffer[at : at + weight.numel()].view(weight.shape))
-        at += weight.numel()
-    return parts
+    parts = buffer.split([weight.numel() for weight in weights])
+    return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
 
 
 def _sizes(call: Any) -> tuple[facts.RecurrentSizes, bool]:
