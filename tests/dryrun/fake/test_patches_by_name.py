@@ -48,7 +48,8 @@ for patches in [one for one in gc.get_objects() if isinstance(one, Patches)]:
             continue
         seen += 1
         act = inspect.getclosurevars(now).nonlocals.get("act")  # of `Patches.around`: it is given the plain one first
-        now, first = (now, first) if act is None else (getattr(act, "__func__", act), first + 1)
+        first += (act is not None) + hasattr(act, "__self__")
+        now = getattr(act, "__func__", act) or now
         try:
             without_wrapped(now).bind(*[0] * first, **named)
         except TypeError as error:

@@ -84,10 +84,7 @@ def _function_of(path: str, name: str) -> Callable[[], object]:
 
 
 def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
-    """Call a pickled function of this user's process for each step.
-
-    Modules go to "cuda". Their parameters are new ones then, which the optimizers take for the old ones.
-    """
+    """Call a pickled function of this user's process for each step; modules go to "cuda"."""
     with open(request.pickled, "rb") as file:  # noqa: PTH123 - one file is read twice
         preparation = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
         sys.path[:] = preparation.pop("sys_path", sys.path)
@@ -95,17 +92,11 @@ def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
         step, arguments = pickle.load(file)  # noqa: S301 - as above
     session.phases.rows.clear()  # nothing that has run so far is a part of the job
     session.phases.begin_again()
-    moved: dict[int, Any] = {}
     for module in arguments:
         if hasattr(module, "named_parameters"):
-            before = dict(module.named_parameters())
-            on_meta = any(parameter.is_meta for parameter in before.values())
+            on_meta = any(parameter.is_meta for parameter in module.parameters())
             module.to_empty(device="cuda") if on_meta else module.to("cuda")
-            moved |= {id(before[name]): parameter for name, parameter in module.named_parameters()}
-    optimizers = [one for one in arguments if hasattr(one, "param_groups")]
-    for group in (group for one in optimizers for group in one.param_groups):
-        group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
-    session.phases.adopt(optimizers)
+    session.phases.adopt(one for one in arguments if hasattr(one, "param_groups"))
     for _ in range(request.steps):
         step(*arguments)
 

@@ -24,15 +24,11 @@ class StorageEntry:
     """One storage, or one piece of memory that an operator takes for itself.
 
     Attributes:
-        nbytes: the size asked for.
+        nbytes, size: bytes asked for, and of the allocator's `block`, None for memory that is not the device's.
         address: the answer of `data_ptr`; 0 until it is asked for.
-        block: the allocator's block, or None for memory that is not the device's.
-        size: the size of that block.
         birth: how many events there were once it was made.
-        phase: the phase it was born in.
         category: what the bytes are; None until that is known.
-        operator: the operator that made it, or None; its name is made when it is shown.
-        module, line: the module and the user's line that made it.
+        phase, operator, module, line: where it was made.
         places: of an unknown mask, how many places a write through it had values for; None without one.
     """
 

@@ -1,12 +1,11 @@
 """The line, the module and the phase in which the code is, and the journal of the phases as a dry run's answer."""
 
-import contextlib
 import gc
 import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -141,27 +140,28 @@ class TraceRecorder:
         for seen in (self.models, self.optimizers, self._stepped):
             seen.clear()
 
-    @contextlib.contextmanager
-    def _zeroes(self, *_owner: Any) -> Iterator[None]:
-        yield
+    def _run(self, plain: Any, args: Any, kwargs: Any, *, is_phase: bool = True) -> None:
+        self._busy += is_phase
+        try:
+            plain(*args, **kwargs)
+        finally:
+            self._busy -= is_phase
+
+    def _zero(self, plain: Any, *args: Any, **kwargs: Any) -> None:
+        plain(*args, **kwargs)
         if self.now == "zero_grad" and not self._busy:
             self.end("zero_grad", self.steps_done - 1)
             self.now = "input"
             self._stop_if_enough()
 
-    @contextlib.contextmanager
-    def _constructs(self, optimizer: torch.optim.Optimizer, *_args: Any) -> Iterator[None]:
+    def _construct(self, plain: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         if not self._trains and not self._busy:
             # A job loads torch._dynamo with its first optimizer: so many objects that Python's collector looks through
             # all of them (torch/_compile.py, 2.13). Here it is loaded before the code begins.
             gc.collect()
             self.end("model" if self.now in {"model", "input"} else self.now)
             self.now = "optimizer"
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
+        self._run(plain, (optimizer, *args), kwargs)
         if not self._busy:
             self.optimizers.add(optimizer)
             if not self._trains:  # what ran without one were no steps of training
@@ -173,8 +173,7 @@ class TraceRecorder:
         self.end("optimizer")
         self.now, self._is_first_use_awaited = "input", True
 
-    @contextlib.contextmanager
-    def _goes_backward(self, *_args: Any) -> Iterator[None]:
+    def _go_backward(self, plain: Any, *args: Any, **kwargs: Any) -> None:
         is_outer, is_phase = not self._busy, not self._busy and self.now != "model"
         if is_phase:
             if self.now in {"input", "zero_grad"}:
@@ -182,11 +181,7 @@ class TraceRecorder:
                 self.end("input")
             self.end("forward")
             self.now = "backward"
-        self._busy += is_phase
-        try:
-            yield
-        finally:
-            self._busy -= is_phase
+        self._run(plain, args, kwargs, is_phase=is_phase)
         if is_phase:
             self.end("backward")
             self.now = "input"
@@ -203,12 +198,6 @@ class TraceRecorder:
             raise TraceFinished
 
     def install(self, patches: Patches) -> None:
-        def within(owner: Any, name: str, entered: Callable[..., Any]) -> None:
-            @patches.around(owner, name)
-            def call(plain: Any, *args: Any, **kwargs: Any) -> Any:
-                with entered(*args):
-                    return plain(*args, **kwargs)
-
         for handle in (
             module_hooks.register_module_forward_pre_hook(self._module_called),
             module_hooks.register_module_forward_hook(self._module_returned, always_call=True),
@@ -220,10 +209,10 @@ class TraceRecorder:
         for kind in kinds:  # grows as subclasses are found
             kinds += kind.__subclasses__()
             if "__init__" in vars(kind):
-                within(kind, "__init__", self._constructs)
+                patches.around(kind, "__init__")(self._construct)
         for owner in (torch.optim.Optimizer, torch.nn.Module):
-            within(owner, "zero_grad", self._zeroes)
-        within(torch.autograd, "backward", self._goes_backward)
+            patches.around(owner, "zero_grad")(self._zero)
+        patches.around(torch.autograd, "backward")(self._go_backward)
 
         @patches.around(gc, "collect")
         def collect(plain: Any, *args: Any, **kwargs: Any) -> int:
