@@ -138,6 +138,10 @@ class Escape:
                 raise self.error from None
 
 
+def unfollowed(what: str) -> BeyondTraceError:
+    return BeyondTraceError(f"{what} cannot be followed on fake tensors: {NEEDS_CUDA}")
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
@@ -176,7 +180,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
     unknown = _NO_FAKE.search(text)
     kernel = unknown[1] if unknown else str(error.func) if isinstance(error, UnsupportedOperatorException) else ""
     if kernel.startswith("aten."):
-        return BeyondTraceError(f"torch.ops.{kernel}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
+        return unfollowed(f"torch.ops.{kernel}{place}")
     if kernel:
         return BeyondTraceError(
             f"{kernel}{place} is not an operator of PyTorch, so its memory is unknown: a limit of engine fake. "
@@ -192,9 +196,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"the code{place} reads a line of standard input, which has ended; pipe the answer (echo ANSWER | vramtui "
             "dry-run …), or type it with --show-output"
         )
-    if type(error).__name__.startswith("NVMLError") or (
-        isinstance(error, FileNotFoundError) and Path(str(error.filename)).name == "nvidia-smi"
-    ):
+    if type(error).__name__.startswith("NVMLError") or str(getattr(error, "filename", "")).endswith("nvidia-smi"):
         return BeyondTraceError(
             f"the code{place} asks NVIDIA's driver about its GPUs (NVML, nvidia-smi), which engine fake does not have"
         )
@@ -205,9 +207,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"--gpu {number}x{card}"
         )
     if _SPARSE.search(text):
-        return BeyondTraceError(
-            f"the code{place} makes a sparse tensor, which cannot be followed on fake tensors: {NEEDS_CUDA}"
-        )
+        return unfollowed(f"the code{place} makes a sparse tensor, which")
     lines = [line for line in text.replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").splitlines() if line.strip()]
     # A worker's or another rank's error is shown by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0]).strip()[:_LONGEST] if lines else ""
@@ -305,9 +305,7 @@ def install_refusals(patches: Patches, memory: SimulatedMemory) -> None:
             owner = functools.reduce(getattr, above, module)
 
             def refuse_call(*_args: Any, _called: str = f"{module.__name__}.{path}", **_kwargs: Any) -> Any:
-                raise BeyondTraceError(
-                    f"{_called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}"
-                )
+                raise unfollowed(f"{_called} at {memory.user_line()}")
 
             is_class = isinstance(getattr(owner, name), type)  # which annotations of libraries need
             kind = type(name, (), {"__new__": staticmethod(refuse_call)})

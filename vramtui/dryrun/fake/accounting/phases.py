@@ -16,7 +16,7 @@ import torch.optim.optimizer as optimizer_hooks
 
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
-from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.device.patches import Patches, holding
 from vramtui.dryrun.result import (
     CATEGORIES,
     DryRun,
@@ -216,11 +216,8 @@ class TraceRecorder:
 
         @patches.around(gc, "collect")
         def collect(plain: Any, *args: Any, **kwargs: Any) -> int:
-            self._is_collection_asked = True
-            try:
+            with holding(self, "_is_collection_asked"):
                 return int(plain(*args, **kwargs))
-            finally:
-                self._is_collection_asked = False
 
         def watch_caches(module: ModuleType) -> None:
             @patches.around(module.Cache, "__init__")

@@ -3,12 +3,23 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 _ABSENT: Any = object()
 Act = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def holding(owner: Any, name: str, value: Any = True) -> Iterator[None]:
+    """Let an attribute have a value while held."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 class Patches(contextlib.ExitStack):

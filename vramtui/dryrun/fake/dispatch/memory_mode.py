@@ -4,7 +4,6 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,12 +16,12 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from vramtui.core.base.errors import BeyondTraceError
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
+from vramtui.dryrun.fake.device.patches import holding
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
-from vramtui.dryrun.fake.failures import NEEDS_CUDA, Escape
+from vramtui.dryrun.fake.failures import Escape, unfollowed
 from vramtui.dryrun.fake.kernels import KERNELS, operator_of
 from vramtui.dryrun.fake.kernels.copies import bounded
 from vramtui.dryrun.values import MOST, ORDER, UnknownError
@@ -169,6 +168,7 @@ class MemoryMode(TorchDispatchMode):
         self.memory, self._accumulation, self._escape = memory, accumulation, escape
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
+        self.shapes_only = functools.partial(holding, self._reentry, "shapes_only")
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -191,12 +191,8 @@ class MemoryMode(TorchDispatchMode):
             if self._reentry.on:
                 self._reentry.on = False
                 return NotImplemented
-            with self:
-                self._reentry.on = True
-                try:
-                    return func(*args, **kwargs)
-                finally:
-                    self._reentry.on = False
+            with self, holding(self._reentry, "on"):
+                return func(*args, **kwargs)
         if (old := self._accumulation.into(func, args)) is not None:
             self.memory.values.forget(old)
             return old
@@ -216,15 +212,6 @@ class MemoryMode(TorchDispatchMode):
                 self._escape.keep(error, func, args, kwargs)
                 raise
 
-    @contextlib.contextmanager
-    def shapes_only(self) -> Iterator[None]:
-        """While held, this thread's operators take no memory."""
-        before, self._reentry.shapes_only = self._reentry.shapes_only, True
-        try:
-            yield
-        finally:
-            self._reentry.shapes_only = before
-
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = kwargs.get("device")
         if (
@@ -239,10 +226,7 @@ class MemoryMode(TorchDispatchMode):
             isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
         )
         if is_sparse and _on_card(args, kwargs):
-            raise BeyondTraceError(
-                f"{func} at {self.memory.user_line()} works on a sparse tensor, which cannot be followed on fake "
-                f"tensors: {NEEDS_CUDA}"
-            )
+            raise unfollowed(f"{func} at {self.memory.user_line()} works on a sparse tensor, which")
         if is_sparse or stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)

@@ -1,8 +1,7 @@
 """Matrix products, losses, softmax, dropout and normalisation layers."""
 
-import contextlib
+import functools
 import threading
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch.jit import _builtins
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.device.patches import Patches, holding
 from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import partial
@@ -23,14 +22,8 @@ class _Adding(threading.local):
 _adding = _Adding()
 
 
-@contextlib.contextmanager
-def adding(into: str) -> Iterator[None]:
-    """Let this thread be in a composite that adds in place to a product or to scores, but for subclasses of tensors."""
-    before, _adding.into = _adding.into, into
-    try:
-        yield
-    finally:
-        _adding.into = before
+# This thread is in a composite that adds in place to a product or to scores, but for subclasses of tensors.
+adding = functools.partial(holding, _adding, "into")
 
 
 def steer_linear(patches: Patches) -> None:
