@@ -187,8 +187,7 @@ def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callab
             elif isinstance(first, torch.Tensor):
                 with torch._C._DisableTorchDispatch():
                     known = values.value_of(first)
-                    value = None if known is None else value_for(one, known, given)
-                    if value is not None:
+                    if known is not None and (value := value_for(one, known, given)) is not None:
                         values.put(one, value) if isinstance(one, FakeTensor) else one.detach().copy_(value)
         return _FinishedWork() if given.get("async_op") else None
 

@@ -45,11 +45,9 @@ class TraceSession(Patches):
         device.install(self)
         cuda_api.install(self, memory, distributed.cards_of_host(ranks))
         failures.install_refusals(self, memory)
-        layers.steer_linear(self)
         recurrent.steer(self, memory)
-        layers.steer_batch_norm(self)
+        layers.steer(self, memory)
         values.install(self, memory)
-        layers.steer_ctc_loss(self, memory)
         libraries = composites.install(self, memory.device.capability)
         self.callback(libraries.clear)  # until then they are kept
         kind: Any = device.SimFakeMode

@@ -380,6 +380,11 @@ class TraceRecorder:
             )
             for entry in sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
         ]
+        # The trace is thinned: of each stretch of events its highest and its last.
+        changes, every, chosen = memory.changes, max(1, len(memory.changes) // _POINTS), set[int]()
+        for start in range(0, len(changes), every):
+            stretch = range(start, min(start + every, len(changes)))
+            chosen |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
         return DryRun(
             torch=str(torch.__version__),
             device=card.name,
@@ -402,8 +407,10 @@ class TraceRecorder:
             exit_code=int(out_of_memory is not None),
             asked=refused.segment_size if refused is not None else None,
             missing=refused.missing if refused is not None else None,
-            series=_thinned(memory.changes),
-            events=len(memory.changes),
+            series=tuple(
+                TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(chosen)
+            ),
+            events=len(changes),
         )
 
 
@@ -420,13 +427,3 @@ def _sums(entries: Iterable[StorageEntry]) -> dict[str, int]:
     for entry in entries:
         totals[_category_of(entry)] += entry.size
     return totals
-
-
-def _thinned(changes: list[tuple[int, int]]) -> tuple[TracePoint, ...]:
-    """Twice _POINTS points or fewer: of each stretch of events its highest and its last."""
-    every = max(1, len(changes) // _POINTS)
-    chosen: set[int] = set()
-    for start in range(0, len(changes), every):
-        stretch = range(start, min(start + every, len(changes)))
-        chosen |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
-    return tuple(TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(chosen))

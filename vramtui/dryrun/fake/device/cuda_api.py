@@ -23,7 +23,7 @@ from typing_extensions import Self
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.estimators.allocator.blocks import ALLOCATED, INACTIVE, SegmentView
+from vramtui.estimators.allocator.blocks import ALLOCATED, INACTIVE
 
 
 def _always(value: Any) -> Any:
@@ -54,7 +54,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         (torch.cuda, "get_device_capability", card.capability),
         (torch.cuda, "get_device_properties", properties),
         (torch.cuda, "get_arch_list", [f"sm_{card.capability[0]}{card.capability[1]}"]),
-        (torch.cuda, "cudart", _CudaRuntime()),
+        (torch.cuda, "cudart", type("CudaRuntime", (), {"__getattr__": _always(_always(0))})()),
         (torch.cuda.nvtx, "range_push range_pop range_start range_end mark", 0),
         (torch.cuda.profiler, "start stop init", None),
         (torch.backends.cuda, "is_built", True),
@@ -94,7 +94,27 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     # Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator.
 
     def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
-        return [_segment(segment) for segment in memory.allocator.segments()]
+        """List them as `torch.cuda.memory_snapshot` does, without frames."""
+        return [
+            {
+                "device": 0,
+                "address": segment.address,
+                "total_size": segment.size,
+                "allocated_size": sum(block.size for block in segment.blocks if block.state == ALLOCATED),
+                "active_size": sum(block.size for block in segment.blocks if block.state != INACTIVE),
+                "requested_size": sum(block.requested for block in segment.blocks),
+                "stream": segment.stream,
+                "segment_type": segment.pool,
+                "segment_pool_id": (0, 0),
+                "is_expandable": segment.expandable,
+                "frames": [],
+                "blocks": [
+                    {"address": at, "size": size, "requested_size": requested, "state": state, "frames": []}
+                    for at, size, requested, state, _number in segment.blocks
+                ],
+            }
+            for segment in memory.allocator.segments()
+        ]
 
     for name, value in {
         "memory_stats_as_nested_dict": lambda *_args, **_kwargs: _nested(memory),
@@ -191,18 +211,13 @@ class _CardGenerator(torch._C.Generator):
     device = CUDA_DEVICE
 
 
-class _CudaRuntime:
-    def __getattr__(self, _name: str) -> Any:
-        return _always(0)
-
-
 class _SameDevice(contextlib.nullcontext[None]):
     def __init__(self, device: Any = None) -> None:
         super().__init__()
         self.idx, self.device = 0, device
 
 
-class SimStream:
+class SimStream(contextlib.ExitStack):
     """A stream: a number the allocator keeps blocks apart by. Order has no effect on memory here."""
 
     count = 0
@@ -211,19 +226,16 @@ class SimStream:
     priority_range = staticmethod(lambda: (0, -5))  # the least and the greatest (torch/csrc/cuda/Stream.cpp)
 
     def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
+        super().__init__()
         SimStream.count += 1
         self.device, self.priority = device or CUDA_DEVICE, priority
         self.stream_id = self.cuda_stream = SimStream.count
-        self._contexts = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        """Be the current stream until the exit."""
         stream: Any = self
-        self._contexts.enter_context(torch.cuda.stream(stream))
+        self.enter_context(torch.cuda.stream(stream))
         return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Make the stream current that was so before."""
-        self._contexts.close()
 
     def record_event(self, event: Any = None) -> Any:
         return event or SimEvent()
@@ -305,25 +317,4 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
         "num_device_free": stats.device_frees,
         "max_split_size": memory.allocator.config.max_split_size or -1,
         **dict.fromkeys(("oversize_allocations", "oversize_segments"), counter(0, 0)),
-    }
-
-
-def _segment(segment: SegmentView) -> dict[str, Any]:
-    """A segment as `torch.cuda.memory_snapshot` lists it, without frames."""
-    return {
-        "device": 0,
-        "address": segment.address,
-        "total_size": segment.size,
-        "allocated_size": sum(block.size for block in segment.blocks if block.state == ALLOCATED),
-        "active_size": sum(block.size for block in segment.blocks if block.state != INACTIVE),
-        "requested_size": sum(block.requested for block in segment.blocks),
-        "stream": segment.stream,
-        "segment_type": segment.pool,
-        "segment_pool_id": (0, 0),
-        "is_expandable": segment.expandable,
-        "frames": [],
-        "blocks": [
-            {"address": at, "size": size, "requested_size": requested, "state": state, "frames": []}
-            for at, size, requested, state, _number in segment.blocks
-        ],
     }

@@ -327,29 +327,7 @@ def install(patches: Patches) -> None:
         tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
         tensor.data = value
 
-    _install_types(patches)
-
-    @patches.around(_meta_registrations, "device_hint")
-    def device_hint(plain: Any, tensor: torch.Tensor) -> str:
-        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
-        named: str = plain(tensor)
-        return "cuda" if named == SIM else named
-
-    def is_cuda(tensor: torch.Tensor) -> bool:
-        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
-
-    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
-    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
-    patches.set(torch.nn.Module, "_apply", _apply)
-    # Libraries ask it whether they are being compiled.
-    patches.set(torch._subclasses, "FakeTensor", type("NoTensor", (), {}))
-    for kinds in (optimizer_types, foreach_types):
-        if FakeTensor not in kinds:
-            kinds.append(FakeTensor)
-
-
-def _install_types(patches: Patches) -> None:
-    """Let the types of `torch.cuda` be the default type, and what `Tensor.type` takes and tells."""
+    # Let the types of `torch.cuda` be the default type, and what `Tensor.type` takes and tells.
     for name, dtype in _TYPES.items():
         patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
     plain_new = torch.Tensor.__new__
@@ -387,6 +365,24 @@ def _install_types(patches: Patches) -> None:
         if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
             return f"torch.cuda.{_NAMES[tensor.dtype]}"
         return plain(tensor, kind, non_blocking, **kwargs)
+
+    @patches.around(_meta_registrations, "device_hint")
+    def device_hint(plain: Any, tensor: torch.Tensor) -> str:
+        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
+        named: str = plain(tensor)
+        return "cuda" if named == SIM else named
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
+    patches.set(torch.nn.Module, "_apply", _apply)
+    # Libraries ask it whether they are being compiled.
+    patches.set(torch._subclasses, "FakeTensor", type("NoTensor", (), {}))
+    for kinds in (optimizer_types, foreach_types):
+        if FakeTensor not in kinds:
+            kinds.append(FakeTensor)
 
 
 def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:

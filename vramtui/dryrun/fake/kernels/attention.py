@@ -89,7 +89,9 @@ def attend(
             query, key, value, dropout_p, is_causal, False, scale=1 / math.sqrt(width) if scale is None else scale
         )[0]
         return out[..., :width] if padding else out
-    mask = _additive(mask, query.dtype)
+    if mask is not None and mask.dtype is torch.bool:  # `convert_boolean_attn_mask`
+        how_much = {"dtype": query.dtype, "device": mask.device}
+        mask = torch.where(mask, *(torch.full((), value, **how_much) for value in (0.0, -math.inf)))
     if backend == "math":
         with adding("scores"):
             return torch.ops.aten._scaled_dot_product_attention_math.default(
@@ -102,14 +104,6 @@ def attend(
             mask = torch.nn.functional.pad(mask, (0, _MASK_ALIGNMENT - width % _MASK_ALIGNMENT))[..., :width]
         mask = mask.expand(*query.shape[:3], key.shape[2])
     return _OPS._scaled_dot_product_efficient_attention.default(query, key, value, mask, *how, scale=scale)[0]
-
-
-def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """A boolean mask as one of zeros and minus infinity, as `convert_boolean_attn_mask` makes it."""
-    if mask is None or mask.dtype is not torch.bool:
-        return mask
-    taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
-    return torch.where(mask, taken, left_out)
 
 
 @kernel("_scaled_dot_product_cudnn_attention")

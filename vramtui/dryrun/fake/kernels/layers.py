@@ -26,15 +26,6 @@ _adding = _Adding()
 adding = functools.partial(holding, _adding, "into")
 
 
-def steer_linear(patches: Patches) -> None:
-    @patches.around(torch.nn.functional, "linear")
-    def linear(plain: Any, *args: Any, **kwargs: Any) -> Any:
-        with adding("product"):
-            return plain(*args, **kwargs)
-
-    _builtins._register_builtin(torch.nn.functional.linear, "aten::linear")  # what torch.jit.script takes it for
-
-
 def is_dense(tensor: torch.Tensor) -> bool:
     """Return whether the elements fill one piece of memory without gaps or overlap, in any order of the dimensions."""
     expected = 1
@@ -123,8 +114,7 @@ _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
 
 
 def _whole(call: Any, out: torch.Tensor) -> int:
-    elements: int = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape).numel()
-    return elements * out.element_size()
+    return int(torch.broadcast_shapes(call.args[0].shape, call.args[1].shape).numel()) * out.element_size()
 
 
 @kernel("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy",
@@ -136,14 +126,12 @@ def loss(call: Any) -> Any:
     unreduced loss itself and copy the mean into it, the others make a tensor that goes with its mean. With logits the
     logarithm of the sigmoid is there too, and the target's weights while it is weighted.
     """
-    name = call.func.overloadpacket.__name__
-    out = call.untracked()
+    name, out = call.func.overloadpacket.__name__, call.untracked()
     whole = _whole(call, out)
     if name == "binary_cross_entropy_with_logits":
         call.scratch(whole)
-        weights = call.argument("pos_weight")
-        if weights is not None:
-            call.drop(call.scratch(weights.nbytes), call.scratch(whole))  # less one, and those of the target
+        if (weights := call.argument("pos_weight")) is not None:
+            call.drop(*call.scratch(weights.nbytes, whole))  # less one, and those of the target
     if not call.argument("reduction"):
         return call.take(out)
     if name in {"huber_loss", "binary_cross_entropy_with_logits"}:
@@ -170,26 +158,6 @@ CUDNN_NOTE = (
     "CTC loss over targets in one row of 32-bit integers may run in cuDNN, whose workspace is not known; the plain "
     "kernel's is counted"
 )
-
-
-def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
-    """Hand `torch.ctc_loss` its lengths as numbers; those that follow from data are as long as they can be."""
-
-    @patches.around(torch, "ctc_loss")
-    def ctc_loss(
-        plain: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
-    ) -> Any:
-        if log_probs.device.type == "cpu":
-            return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
-        if not (rest[0] if rest else how.get("blank", 0)) and targets.dim() == 1 and targets.dtype is torch.int32:
-            memory.warn(CUDNN_NOTE)
-        batch = log_probs.shape[1] if log_probs.dim() > 2 else 1
-        longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
-        both = []
-        for lengths, most in ((input_lengths, log_probs.shape[0]), (target_lengths, longest)):
-            known = memory.values.value_of(lengths.flatten()) if isinstance(lengths, torch.Tensor) else lengths
-            both.append([most] * batch if known is None else [int(length) for length in known])
-        return plain(log_probs, targets, *both, *rest, **how)
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
@@ -256,11 +224,36 @@ def group_norm_backward(call: Any) -> list[int]:
     return [batch * size * _FLOAT for size in sizes]
 
 
-def steer_batch_norm(patches: Patches) -> None:
-    """Copy an input that is not in one piece, and its gradient, as cuDNN does (`_batch_norm_impl_index`)."""
+def steer(patches: Patches, memory: SimulatedMemory) -> None:
+    """Let layers go the way that they go on CUDA."""
+
+    @patches.around(torch.nn.functional, "linear")
+    def linear(plain: Any, *args: Any, **kwargs: Any) -> Any:
+        with adding("product"):
+            return plain(*args, **kwargs)
+
+    _builtins._register_builtin(torch.nn.functional.linear, "aten::linear")  # what torch.jit.script takes it for
+
+    @patches.around(torch, "ctc_loss")
+    def ctc_loss(
+        plain: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
+    ) -> Any:
+        """Take lengths as numbers; those that follow from data are as long as they can be."""
+        if log_probs.device.type == "cpu":
+            return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
+        if not (rest[0] if rest else how.get("blank", 0)) and targets.dim() == 1 and targets.dtype is torch.int32:
+            memory.warn(CUDNN_NOTE)
+        batch = log_probs.shape[1] if log_probs.dim() > 2 else 1
+        longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+        both = []
+        for lengths, most in ((input_lengths, log_probs.shape[0]), (target_lengths, longest)):
+            known = memory.values.value_of(lengths.flatten()) if isinstance(lengths, torch.Tensor) else lengths
+            both.append([most] * batch if known is None else [int(length) for length in known])
+        return plain(log_probs, targets, *both, *rest, **how)
 
     @patches.around(torch, "batch_norm")
     def batch_norm(plain: Any, tensor: Any, *rest: Any, **kwargs: Any) -> Any:
+        """Copy an input that is not in one piece, and its gradient, as cuDNN does (`_batch_norm_impl_index`)."""
         if kwargs:
             return plain(tensor, *rest, **kwargs)
         weight, bias, mean, variance, training, _, epsilon, enabled = rest

@@ -116,21 +116,18 @@ def _takes(tensor: torch.Tensor) -> bool:
 
 
 def _steered(name: facts.Cell, memory: SimulatedMemory) -> Any:
-    states: dict[str, torch.Tensor] = {}
+    states: list[torch.Tensor] = []
 
     def run(plain: Any, data: torch.Tensor, *rest: Any) -> Any:
         if not _takes(data):
             return plain(data, *rest)
         memory.warn(facts.RECURRENT_NOTE)
+        lengths: list[int] = []
         if isinstance(rest[0], torch.Tensor) and isinstance(rest[2], (list, tuple)):
             memory.warn(_PACKED_NOTE)
-            sizes, hx, weights, biases, layers, dropout, training, bidirectional = rest
-            lengths, batch_first = [int(length) for length in sizes], False
-        else:
-            hx, weights, biases, layers, dropout, training, bidirectional, batch_first = rest
-            lengths = []
-        hidden, cell = hx if name == "lstm" else (hx, None)
-        weights = list(weights)
+            lengths, rest = [int(length) for length in rest[0]], (*rest[1:], False)
+        hx, weights, biases, layers, dropout, training, bidirectional, batch_first = rest
+        initial, weights = list(hx) if name == "lstm" else [hx], list(weights)
         storage, numel = weights[0].untyped_storage(), sum(weight.numel() for weight in weights)
         # The one buffer that all weights are parts of (`try_get_weight_buf`).
         is_flat = all(weight.untyped_storage()._cdata == storage._cdata for weight in weights)
@@ -138,24 +135,24 @@ def _steered(name: facts.Cell, memory: SimulatedMemory) -> Any:
         buffer = weights[0].detach().as_strided((numel,), (1,), 0) if is_flat else None
         if torch.is_autocast_enabled(data.device.type) and data.dtype is torch.float32:
             dtype = torch.get_autocast_dtype(data.device.type)
-            data, hidden = data.to(dtype), hidden.to(dtype)
-            cell = None if cell is None else cell.to(dtype)
+            data, *initial = (one.to(dtype) for one in (data, *initial))
             # Copies in one buffer, made anew at each call (`copy_weights_to_flat_buf_views`).
             with torch.no_grad():
                 buffer = weights[0].new_empty(numel, dtype=dtype)
             parts = zip(weights, parts_of(buffer, weights), strict=True)
             weights = [_Copied.apply(weight, part) for weight, part in parts]  # type: ignore[no-untyped-call] # torch's own
-        if dropout and training and not states:
-            states["random"] = data.new_empty(_DROPOUT_STATES, dtype=torch.uint8)
-        width = hidden.shape[2] if cell is None else cell.shape[2]
-        projection = hidden.shape[2] if hidden.shape[2] != width else 0
+        is_random = dropout and training
+        if is_random and not states:
+            states.append(data.new_empty(_DROPOUT_STATES, dtype=torch.uint8))
+        output, width = initial[0].shape[2], initial[-1].shape[2]
+        hidden, cell = (*(one.contiguous() for one in initial), None)[:2]
         with torch.autocast(data.device.type, enabled=False):
-            out, last, last_cell, *_ = torch.ops.aten._cudnn_rnn.default(
-                data, weights, 4 if biases else 2, buffer, hidden.contiguous(),
-                None if cell is None else cell.contiguous(), MODES.index(name), width, projection, layers, batch_first,
-                dropout, training, bool(bidirectional), lengths, states.get("random") if dropout and training else None,
+            answer = torch.ops.aten._cudnn_rnn.default(
+                data, weights, 4 if biases else 2, buffer, hidden, cell, MODES.index(name), width,
+                output if output != width else 0, layers, batch_first, dropout, training, bool(bidirectional), lengths,
+                states[0] if is_random else None,
             )  # fmt: skip
-        return (out, last) if cell is None else (out, last, last_cell)
+        return answer[: 1 + len(initial)]
 
     return run
 
