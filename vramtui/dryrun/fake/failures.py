@@ -56,7 +56,6 @@ _SAME_WORDS = 5  # with which no two errors of different causes begin
 _LONGEST = 240
 # A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
 _OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
-_NOTHING_TYPED = "EOF when reading a line"  # what Python's input() says (Python/bltinmodule.c, 3.10 to 3.14)
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
 _OTHER_CARD = re.compile(r"one device is simulated, and the code asks for cuda:(\d+)")
 _SPARSE = re.compile(r"device type of values \(meta\)|Values and compressed tensor instance need")  # made on the host
@@ -191,7 +190,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"the code{place} asks for a host on the network, and a dry run has no network: {type(error).__name__}; "
             "--keep-files allows it, or download the files before"
         )
-    if isinstance(error, EOFError) and text == _NOTHING_TYPED:
+    if isinstance(error, EOFError) and text == "EOF when reading a line":  # of input() (Python/bltinmodule.c, 3.14)
         return UserError(
             f"the code{place} reads a line of standard input, which has ended; pipe the answer (echo ANSWER | vramtui "
             "dry-run …), or type it with --show-output"
@@ -282,9 +281,7 @@ def install_refusals(patches: Patches, memory: SimulatedMemory) -> None:
             vars(model)["_orig_mod"] = model  # not as a child of itself
         return (lambda function: function) if model is None else model
 
-    @patches.around(torch.nn.Module, "compile")
-    def compile_module(_plain: Any, _model: Any, *_args: Any, **options: Any) -> None:
-        run_eagerly("Module.compile", options)
+    patches.set(torch.nn.Module, "compile", lambda *_given, **options: run_eagerly("Module.compile", options))
 
     @patches.around(torch, "_scaled_mm")
     def scaled_mm(plain: Any, *args: Any, **kwargs: Any) -> Any:

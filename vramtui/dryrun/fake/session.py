@@ -48,8 +48,7 @@ class TraceSession(Patches):
         recurrent.steer(self, memory)
         layers.steer(self, memory)
         values.install(self, memory)
-        libraries = composites.install(self, memory.device.capability)
-        self.callback(libraries.clear)  # until then they are kept
+        composites.install(self, memory.device.capability)
         kind: Any = device.SimFakeMode
         fake = kind(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         accumulation = Accumulation(memory, measure_sole_owner(fake))

@@ -71,6 +71,22 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     for owner, names, answer in answers:
         for name in names.split():
             patches.set(owner, name, _always(answer))
+    default = current = SimStream()
+    default.stream_id = default.cuda_stream = 0
+
+    def set_stream(stream: Any) -> None:
+        nonlocal current
+        current, memory.stream = stream, stream.stream_id
+
+    @contextlib.contextmanager
+    def stream_context(stream: Any) -> Iterator[None]:
+        before = current
+        set_stream(before if stream is None else stream)
+        try:
+            yield
+        finally:
+            set_stream(before)
+
     for owner, name, value in (
         (torch.cuda, "device", _SameDevice),
         (torch.cuda, "device_of", type("device_of", (_SameDevice,), {})),
@@ -85,7 +101,14 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         (torch, "Generator", _Generator),
         (torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream)),  # noqa: PLW0108 - a bound method is not given the tensor
         (torch.accelerator, "device_index", lambda _device: contextlib.nullcontext()),
-        *((torch.cuda, name, value) for name, value in _streams(memory).items()),
+        (torch.cuda, "Stream", SimStream),
+        (torch.cuda, "ExternalStream", lambda *_args, **_kwargs: SimStream()),
+        (torch.cuda, "Event", SimEvent),
+        (torch.cuda, "current_stream", lambda *_args, **_kwargs: current),
+        (torch.cuda, "default_stream", _always(default)),
+        (torch.cuda, "set_stream", set_stream),
+        (torch.cuda, "stream", stream_context),
+        (torch.cuda, "StreamContext", stream_context),
     ):
         patches.set(owner, name, value)
     # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
@@ -248,34 +271,6 @@ class SimEvent:
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         """Take the options of any event."""
-
-
-def _streams(memory: SimulatedMemory) -> dict[str, Any]:
-    default = current = SimStream()
-    default.stream_id = default.cuda_stream = 0
-
-    def set_stream(stream: Any) -> None:
-        nonlocal current
-        current, memory.stream = stream, stream.stream_id
-
-    @contextlib.contextmanager
-    def stream_context(stream: Any) -> Iterator[None]:
-        before = current
-        set_stream(before if stream is None else stream)
-        try:
-            yield
-        finally:
-            set_stream(before)
-
-    return {
-        "Stream": SimStream,
-        "ExternalStream": lambda *_args, **_kwargs: SimStream(),
-        "Event": SimEvent,
-        "current_stream": lambda *_args, **_kwargs: current,
-        "default_stream": _always(default),
-        "set_stream": set_stream,
-        **dict.fromkeys(("stream", "StreamContext"), stream_context),
-    }
 
 
 _COUNTED = (

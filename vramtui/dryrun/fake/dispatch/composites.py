@@ -31,8 +31,8 @@ _WIDEST = (
 )  # fmt: skip
 
 
-def install(patches: Patches, capability: tuple[int, int]) -> list["torch.library.Library"]:
-    """Keep operators whole, steer attention and cast on the stand-in device; keep the returned libraries.
+def install(patches: Patches, capability: tuple[int, int]) -> None:
+    """Keep operators whole, steer attention and cast on the stand-in device.
 
     The kernels of whole ones are never run: the mode above answers first. That they exist keeps torch from decomposing.
     """
@@ -54,7 +54,7 @@ def install(patches: Patches, capability: tuple[int, int]) -> list["torch.librar
             library.impl(name, kernel, key)
     fallback.fallback(torch.library.fallthrough_kernel, _AUTOCAST)
     _autocast(patches, library)
-    return [library, fallback]
+    patches.callback([library, fallback].clear)  # until then they are kept
 
 
 @functools.cache

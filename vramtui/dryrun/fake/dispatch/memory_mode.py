@@ -151,15 +151,8 @@ class Call:
 
 
 class _ReentryState(threading.local):
-    """Per-thread state while a wrapper subclass is re-dispatched.
-
-    Attributes:
-        on: the next operator is to be left to the kind of its tensors.
-        shapes_only: operators only tell the shape of a result, on tensors of the whole, and take no memory.
-    """
-
-    on = False
-    shapes_only = False
+    on = False  # a wrapper subclass is re-dispatched: the next operator is to be left to the kind of its tensors
+    shapes_only = False  # operators only tell the shape of a result, on tensors of the whole, and take no memory
 
 
 class MemoryMode(TorchDispatchMode):

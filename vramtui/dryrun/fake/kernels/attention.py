@@ -37,18 +37,11 @@ def choose(
     query, key, value, mask = tensors
     asked = facts.AttentionCall(
         dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
-        query=tuple(query.shape),
-        key=tuple(key.shape),
-        value=tuple(value.shape),
-        masked=mask is not None,
-        trained_mask=mask is not None and mask.requires_grad,
-        dropout=float(dropout),
-        causal=causal,
-        grouped=grouped,
-        training=_trains(query, key, value),
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        release=_RELEASE,
-    )
+        query=tuple(query.shape), key=tuple(key.shape), value=tuple(value.shape),
+        masked=mask is not None, trained_mask=mask is not None and mask.requires_grad,
+        dropout=float(dropout), causal=causal, grouped=grouped, training=_trains(query, key, value),
+        deterministic=torch.are_deterministic_algorithms_enabled(), release=_RELEASE,
+    )  # fmt: skip
     strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
     for backend in facts.backend_order(capability):
         is_allowed = getattr(torch.backends.cuda, f"{_SWITCHES.get(backend, backend)}_sdp_enabled")
@@ -62,17 +55,10 @@ def _trains(*tensors: torch.Tensor) -> bool:
 
 
 def attend(
-    capability: tuple[int, int],
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
+    capability: tuple[int, int], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
     """Run attention on the kernel CUDA would take."""
     mask, how = attn_mask, (_trains(query, key, value), dropout_p, is_causal)
     tensors = query, key, value, mask
@@ -90,8 +76,8 @@ def attend(
         )[0]
         return out[..., :width] if padding else out
     if mask is not None and mask.dtype is torch.bool:  # `convert_boolean_attn_mask`
-        how_much = {"dtype": query.dtype, "device": mask.device}
-        mask = torch.where(mask, *(torch.full((), value, **how_much) for value in (0.0, -math.inf)))
+        both: Any = (torch.full((), value, dtype=query.dtype, device=mask.device) for value in (0.0, -math.inf))
+        mask = _OPS.where.self(mask, *both)
     if backend == "math":
         with adding("scores"):
             return torch.ops.aten._scaled_dot_product_attention_math.default(

@@ -305,8 +305,7 @@ def _index(call: Any) -> Any:
     places: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-            entry = call.memory.find(index)
-            written = entry.places if entry is not None else None
+            written = getattr(call.memory.find(index), "places", None)
             count = call.memory.bound(index.numel(), call.func) if written is None else written
             places += [tensor.new_empty([count], dtype=torch.int64)] * index.dim()
         else:
@@ -343,8 +342,8 @@ def _packed(call: Any) -> Any:
     if known is None:
         call.memory.bound(batch * time, call.func)
     with torch._C._DisableTorchDispatch():
-        known_lengths = torch.full((batch,), time) if known is None else known
-        sizes = (known_lengths.unsqueeze(0) > torch.arange(int(known_lengths.max())).unsqueeze(1)).sum(1)
+        known = torch.full((batch,), time) if known is None else known
+        sizes = (known.unsqueeze(0) > torch.arange(int(known.max())).unsqueeze(1)).sum(1)
         rows = int(sizes.sum())
     return tensor.new_empty([rows, *tensor.shape[2:]]), sizes
 

@@ -29,16 +29,11 @@ def _sizes(call: Any) -> tuple[facts.RecurrentSizes, bool]:
     steps, batch = (len(packed), packed[0]) if packed else sequence.shape[:2]
     batch_first = call.argument("batch_first") and not packed
     sizes = facts.RecurrentSizes(
-        cell=MODES[call.argument("mode")],
-        batch=steps if batch_first else batch,
-        steps=batch if batch_first else steps,
-        inputs=sequence.shape[-1],
-        hidden=hidden,
-        output=call.argument("proj_size") or hidden,
-        layers=call.argument("num_layers"),
-        directions=2 if call.argument("bidirectional") else 1,
-        itemsize=sequence.element_size(),
-    )
+        cell=MODES[call.argument("mode")], itemsize=sequence.element_size(),
+        batch=steps if batch_first else batch, steps=batch if batch_first else steps,
+        inputs=sequence.shape[-1], hidden=hidden, output=call.argument("proj_size") or hidden,
+        layers=call.argument("num_layers"), directions=2 if call.argument("bidirectional") else 1,
+    )  # fmt: skip
     return sizes, batch_first
 
 

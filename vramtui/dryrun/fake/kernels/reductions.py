@@ -55,13 +55,7 @@ def _order(first: Dimension, second: Dimension) -> int:
 
 
 def plan(
-    tensor: torch.Tensor,
-    dims: tuple[int, ...],
-    out: torch.Tensor,
-    card: CardLimits,
-    *,
-    accumulator: int,
-    vector: int = 4,
+    tensor: torch.Tensor, dims: Any, out: torch.Tensor, card: CardLimits, *, accumulator: int, vector: int = 4
 ) -> facts.ReductionScratch:
     if not tensor.dim() or not tensor.numel() or not out.numel():
         return facts.ReductionScratch()
