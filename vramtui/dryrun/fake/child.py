@@ -79,8 +79,7 @@ def _function_of(path: str, name: str) -> Callable[[], object]:
         raise UserError(f"{name} in {path}: {error}; a dry run gives it none, so write one that calls it") from None
     except ValueError:  # it tells no signature
         pass
-    called: Callable[[], object] = function
-    return called
+    return function  # type: ignore[no-any-return] # it is called and no more
 
 
 def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
@@ -169,14 +168,17 @@ def trace_here(
     memory, phases, thread, is_over = session.memory, session.phases, threading.get_ident(), threading.Event()
 
     def tell_place() -> None:
-        while not is_over.is_set():
-            phase, allocated = phases.now, memory.allocator.stats.allocated
-            step, line = phases.step_of(phase), memory.where.user_line(thread)
-            progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=memory.peak, line=line))
-            is_over.wait(BEAT)
+        phase, allocated = phases.now, memory.allocator.stats.allocated
+        step, line = phases.step_of(phase), memory.where.user_line(thread)
+        progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=memory.peak, line=line))
 
+    def tell_places() -> None:
+        while not is_over.wait(BEAT):
+            tell_place()
+
+    tell_place()
     with session:
-        _thread.start_new_thread(tell_place, ())  # no `threading.Thread`, whose modes follow what it runs
+        _thread.start_new_thread(tell_places, ())  # no `threading.Thread`, whose modes follow what it runs
         full: str | None = None
         try:
             outcome = _run(request, session) if code is None else code()

@@ -185,7 +185,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"{kernel}{place} is not an operator of PyTorch, so its memory is unknown: a limit of engine fake. "
             "Register its shapes with torch.library.register_fake, or use --engine cuda"
         )
-    if session.shielded and any(isinstance(one, socket.gaierror) for one in _causes(error)):
+    if session.request.scratch and any(isinstance(one, socket.gaierror) for one in _causes(error)):
         return UserError(
             f"the code{place} asks for a host on the network, and a dry run has no network: {type(error).__name__}; "
             "--keep-files allows it, or download the files before"

@@ -138,8 +138,7 @@ def _moved(read: Any, map_location: Any, places: dict[int, str]) -> Any:
         return torch.device("cuda" if location.startswith("cuda") else "cpu")
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        lay = "cuda:0" if tensor.is_cuda else places.get(tensor.untyped_storage()._cdata, "cpu")
-        device = target(lay)
+        device = target("cuda:0" if tensor.is_cuda else places.get(tensor.untyped_storage()._cdata, "cpu"))
         return tensor if device.type == "cpu" and not tensor.is_cuda else tensor.to(device)
 
     return read._apply(move) if isinstance(read, torch.nn.Module) else pytree.tree_map_only(torch.Tensor, move, read)

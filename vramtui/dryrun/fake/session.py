@@ -31,7 +31,6 @@ class TraceSession(Patches):
         self.context = cuda_context_bytes(card.capability)
         allocator.hold_outside(self.context)
         self.request, self.escape = request, failures.Escape()
-        self.shielded = bool(request.scratch)  # whether what the code writes is thrown away
         self.memory = SimulatedMemory(allocator, card, Whereabouts())
         self.memory.values = values.FakeValues(self.memory)
         self.phases = TraceRecorder(self.memory, request.steps, progress)
@@ -58,5 +57,5 @@ class TraceSession(Patches):
         distributed.install(self, memory, ranks, mode.shapes_only)
         self.phases.install(self)
         self.enter_context(mode)
-        loading.install(self, memory, (fake, mode), shielded=self.shielded)
+        loading.install(self, memory, (fake, mode), shielded=bool(self.request.scratch))
         return self

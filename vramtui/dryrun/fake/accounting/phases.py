@@ -296,15 +296,12 @@ class TraceRecorder:
             self.now = "input"
 
     def _is_model(self, module: torch.nn.Module) -> bool:
-        if module in self.models:
-            return True
-        if next(module.parameters(), None) is None:
-            return False
-        if self._trains:
+        if module not in self.models:
+            own = {id(p) for p in module.parameters()}
             optimized = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
-            if not any(id(p) in optimized for p in module.parameters()):
+            if not own or (self._trains and not own & optimized):
                 return False
-        self.models.add(module)
+            self.models.add(module)
         return True
 
     def _collects(self, phase: str, _info: dict[str, int]) -> None:

@@ -145,7 +145,6 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
             ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
             lambda *_args, **_kwargs: memory.allocator.reset_peaks(),
         ),
-        "reset_accumulated_memory_stats": _always(None),
         "empty_cache": lambda: memory.allocator.empty_cache(),  # noqa: PLW0108 - it may be replaced by then
         "mem_get_info": lambda *_args, **_kwargs: (memory.allocator.free_memory, memory.device.total_memory),
         "memory_snapshot": segments,
@@ -158,7 +157,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         "host_memory_stats": _always({}),
         "get_allocator_backend": _always("native"),
         "is_initialized": _always(True),
-        **dict.fromkeys(("_record_memory_history", "_dump_snapshot"), _always(None)),
+        **dict.fromkeys(("_record_memory_history", "_dump_snapshot", "reset_accumulated_memory_stats"), _always(None)),
     }.items():
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):

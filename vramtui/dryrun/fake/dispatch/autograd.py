@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from string import digits
 from typing import Any
 
 import torch
@@ -35,12 +36,9 @@ _LAYS_PARTS = {
 }  # fmt: skip
 _INDEX_PUT, _ADD, _VIEW = operator_of("index_put"), operator_of("add.Tensor"), operator_of("view")
 _NEW_ZEROS = operator_of("new_zeros")
-_WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
 # Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:
 # each was asked of PyTorch 2.13's CUDA build.
 _UNCOUNTED = ("_foreach_zero_", "_foreach_lerp_.Scalar")
-_NUMBER = "0123456789"  # at the end of a node's name: which of an operator's forms it is
-_ENGINE = "_engine_run_backward"
 Counts = dict[Any, tuple[int, int]]  # of a tensor and of its storage, by the operator that it is given to
 
 
@@ -92,7 +90,7 @@ def _is_engines() -> bool:
     if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
         return False
     caller = sys._getframe(2).f_back  # past this, the method that asks, and the mode
-    return caller is None or caller.f_code.co_name == _ENGINE
+    return caller is None or caller.f_code.co_name == "_engine_run_backward"
 
 
 class Accumulation:
@@ -119,7 +117,7 @@ class Accumulation:
         if there is None or not _is_engines():
             return func
         node: Any = torch._C._current_autograd_node()
-        if node is None or node.name().rstrip(_NUMBER) not in _LAYS_PARTS:
+        if node is None or node.name().rstrip(digits) not in _LAYS_PARTS:
             return func
         return there if _counts(args[0]) == self._sole.get(func, self._sole[_ADD]) else func
 
@@ -136,7 +134,8 @@ class Accumulation:
         if node is None or len(node.next_functions) != 1:
             return None
         write = node.next_functions[0][0]  # from whose view the gradient goes back to the base
-        if write is None or write.name() != _WRITE or self._shapes.get(write._sequence_nr()) != args[0].shape:
+        is_write = write is not None and write.name() == "torch::autograd::CopySlices"
+        if not is_write or self._shapes.get(write._sequence_nr()) != args[0].shape:
             return None
         gradient = args[0]
         alone = _counts(gradient) == self._sole.get(func, self._sole[_ADD])

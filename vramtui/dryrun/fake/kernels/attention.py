@@ -21,7 +21,6 @@ _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 _SWITCHES = {"efficient": "mem_efficient"}  # in PyTorch's own name
 _MASK_ALIGNMENT = 8
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
-_RANDOM_STATE = 16  # two 64-bit numbers
 _FLOAT = 4
 _Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]  # query, key, value, mask
 
@@ -157,7 +156,7 @@ def _float_rows(call: Any, rows: int, width: int) -> None:
 def flash_forward(call: Any, _out: Any) -> None:
     """Few queries over many keys are split among blocks, whose partial outputs are kept in float."""
     if call.argument("dropout_p"):
-        call.scratch(_RANDOM_STATE)
+        call.scratch(16)  # the random state: two 64-bit numbers
         return
     query, key = call.args[:2]
     batch, heads, length, width = query.shape

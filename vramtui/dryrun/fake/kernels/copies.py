@@ -205,10 +205,8 @@ def refuse_mask_of_numbers(call: Any) -> Any:
     return call.run()
 
 
-_UNSORTED_UP_TO = 3072
-_ROWS_PER_PARTIAL = 10
-_MOST_THREADS = 1024
-_ATOMIC_BLOCKS_PER_SM = 4
+_UNSORTED_UP_TO, _ROWS_PER_PARTIAL = 3072, 10
+_MOST_THREADS, _ATOMIC_BLOCKS_PER_SM = 1024, 4
 
 
 @kernel("embedding_dense_backward")

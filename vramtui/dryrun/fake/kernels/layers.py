@@ -180,8 +180,7 @@ def ctc_loss_backward(call: Any) -> Any:
 
 
 _FLOAT = 4
-_MANY_ROWS = 64 * 1024
-_ROWS_PER_BLOCK = 32
+_MANY_ROWS, _ROWS_PER_BLOCK = 64 * 1024, 32
 
 
 @kernel("native_layer_norm", "_fused_rms_norm", "native_layer_norm_backward", "_fused_rms_norm_backward")

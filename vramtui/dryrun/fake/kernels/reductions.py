@@ -120,14 +120,12 @@ def sums(call: Any) -> Any:
     return out
 
 
-_WELFORD = 16  # mean, m2, count and count as a float
-_WITH_INDEX = 16  # a value and an int64, aligned
 # Operators that reduce, and the bytes that each keeps of a partial result; 0: as sums do, -1: those of their type.
 for _names, _bytes in (
     ("any any.dim any.dims all all.dim all.dims", 1),
     ("amax amin max min", -1),
-    ("max.dim min.dim argmax argmin", _WITH_INDEX),
-    ("var.correction std.correction var_mean.correction std_mean.correction", _WELFORD),
+    ("max.dim min.dim argmax argmin", 16),  # a value and an int64, aligned
+    ("var.correction std.correction var_mean.correction std_mean.correction", 16),  # mean, m2, count, count as a float
     ("linalg_vector_norm norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dtype norm.ScalarOpt_dim_dtype", 0),
 ):
 
