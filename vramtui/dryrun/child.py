@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.dryrun.shield import end_supervised
 from vramtui.probe.socket_dir import RUN, SOCKET
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def run_supervised(
         UserError: it cannot be started.
         CancelledError: `cancel` was set.
     """
+    from vramtui.dryrun.shield import end_supervised  # noqa: PLC0415 - `vramtui run` starts without it
+
     try:
         keeper = subprocess.Popen(  # noqa: S603 - the person's own command
             command,
