@@ -59,11 +59,7 @@ def _run(request: TraceRequest, session: "TraceSession") -> object:
 
 
 def _function_of(path: str, name: str) -> Callable[[], object]:
-    """A function without arguments, of a file that is imported under its own name.
-
-    Raises:
-        UserError: the file has no such function.
-    """
+    """A function without arguments, of a file that is imported under its own name; raises UserError without one."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
@@ -153,10 +149,8 @@ def trace_here(
     request: TraceRequest, progress: Callable[[Progress], None], code: Callable[[], object] | None = None
 ) -> DryRun:
     """Trace in this process, which is of no use for anything else with torch afterwards: `code`, or what the request
-    names. `progress` is called at each phase's end, and each second with the line at which the code is.
-
-    Raises:
-        UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
+    names. `progress` is called at each phase's end, and each second with the line at which the code is. Raises
+    UserError if the code failed, did what cannot be followed, or ran out of the card's memory.
     """
     from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
     from vramtui.dryrun.fake.failures import deciding_reads, in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load

@@ -78,7 +78,9 @@ def run_fake(
     progress: Callable[[Progress], None] | None,
     cancel: threading.Event | None,
 ) -> DryRun:
-    """Trace in a child process, which ends when this one does.
+    """Trace in a child process, which ends when this one does. Raises TraceFailedError if the code cannot be traced,
+    TraceTimeoutError if it took too long, CancelledError if `cancel` was set, and after Ctrl-C KeyboardInterrupt with a
+    sentence that says what the trace was doing.
 
     Args:
         request: what to trace on which card.
@@ -86,12 +88,6 @@ def run_fake(
         output: as of `run_supervised`, and kept for a failure.
         progress: called for each phase that has ended, from this thread.
         cancel: as of `run_supervised`.
-
-    Raises:
-        TraceFailedError: the code cannot be traced.
-        TraceTimeoutError: it took too long.
-        CancelledError: `cancel` was set.
-        KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
     """
     answer, rest, until = ChildLine(), b"", time.monotonic() + (job.timeout or math.inf)
     last: Progress | None = None

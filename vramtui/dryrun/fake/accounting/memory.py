@@ -187,11 +187,7 @@ class SimulatedMemory:
         return max(allocated), max(reserved)
 
     def reconfigure(self, conf: str) -> None:
-        """Take other allocator settings, as long as nothing has been allocated.
-
-        Raises:
-            UserError: the settings are wrong.
-        """
+        """Take other allocator settings if nothing has been allocated. Raises UserError if they are wrong."""
         if not self.changes:
             self.allocator = self.allocator.with_config(AllocatorConfig.parse(conf))
 

@@ -54,10 +54,8 @@ def _fake_of(mode: Any, meta: torch.Tensor, device: torch.device) -> torch.Tenso
 
 
 def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a view operator for a fake tensor without a constant; NotImplemented for anything else.
-
-    Raises:
-        RuntimeError: as the operator itself does, for sizes that do not fit.
+    """The result of a view operator for a fake tensor without a constant; NotImplemented for anything else. Raises
+    RuntimeError as the operator itself does, for sizes that do not fit.
     """
     tensor = args[0] if args else None
     if not (func.is_view or id(func) in _UNSAFE) or not isinstance(tensor, FakeTensor) or tensor.constant is not None:

@@ -28,11 +28,7 @@ _Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None] 
 def choose(
     tensors: _Tensors, capability: tuple[int, int], *, dropout: float, causal: bool, grouped: bool
 ) -> facts.SdpaBackend:
-    """The kernel CUDA would take, of those that are allowed.
-
-    Raises:
-        RuntimeError: none is, in torch's words.
-    """
+    """The kernel CUDA would take, of those that are allowed. Raises RuntimeError in torch's words if none is."""
     query, key, value, mask = tensors
     asked = facts.AttentionCall(
         dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
