@@ -14,65 +14,54 @@ CORE_ALONE = (
 
 
 def main() -> None:
-    """Run the command line; with only vramtui-core, which has none, say where it is to be had."""
+    """Run the command line; with only vramtui-core, which has none, say where it is to be had.
+
+    The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser, whose
+    loading takes longer than their own work.
+    """
     _make_streams_writable()
-    _require_clock()
     try:
-        _run_command_line(sys.argv[1:])
+        time.time()
+    except OverflowError:
+        from vramtui.core.base.errors import CLOCK  # noqa: PLC0415 - only where the clock cannot be read
+
+        sys.stderr.write(f"vramtui: {CLOCK}\n")
+        raise SystemExit(2) from None
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
+
+        try:
+            sys.stdout.write(f"vramtui {__version__}\n")
+            sys.stdout.flush()
+        except OSError:
+            from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - if nothing can be written
+
+            with exit_on_user_error():
+                raise
+        return
+    # What is loaded stays: looking through it for garbage, now and at the end, is a fifth of what `--help` takes.
+    # Whoever works on for long looks again once that is done.
+    gc.disable()
+    try:
+        if arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
+            from vramtui.core.base.late import defer  # noqa: PLC0415 - past the parser
+
+            defer()
+            from vramtui.cli.common.option_groups import DashboardOptions  # noqa: PLC0415 - past the parser
+            from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - past the parser
+
+            open_dashboard(DashboardOptions(monitor=bool(arguments)))
+        else:
+            atexit.register(gc.freeze)
+            from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser
+
+            run()
     except ModuleNotFoundError as error:
         if error.name != "vramtui.cli":
             raise
         sys.stderr.write(f"vramtui: {CORE_ALONE} `vramtui dry-run --python {sys.executable} SCRIPT` takes this one\n")
         raise SystemExit(2) from None
-
-
-def _run_command_line(arguments: list[str]) -> None:
-    """The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser, whose
-    loading takes longer than their own work.
-    """
-    if arguments in (["--version"], ["-V"]):
-        _print_version()
-        return
-    # What is loaded stays: looking through it for garbage, now and at the end, is a fifth of what `--help` takes.
-    # Whoever works on for long looks again once that is done.
-    gc.disable()
-    if arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        from vramtui.core.base.late import defer  # noqa: PLC0415 - past the parser
-
-        defer()
-        from vramtui.cli.common.option_groups import DashboardOptions  # noqa: PLC0415 - past the parser
-        from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - past the parser
-
-        open_dashboard(DashboardOptions(monitor=bool(arguments)))
-    else:
-        atexit.register(gc.freeze)
-        from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser
-
-        run()
-
-
-def _require_clock() -> None:
-    """End in a sentence if the clock cannot be read."""
-    try:
-        time.time()
-    except OverflowError:
-        from vramtui.core.base.errors import CLOCK  # noqa: PLC0415 - only where it cannot
-
-        sys.stderr.write(f"vramtui: {CLOCK}\n")
-        raise SystemExit(2) from None
-
-
-def _print_version() -> None:
-    from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
-
-    try:
-        sys.stdout.write(f"vramtui {__version__}\n")
-        sys.stdout.flush()
-    except OSError:
-        from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - only where nothing can be written
-
-        with exit_on_user_error():
-            raise
 
 
 def _make_streams_writable() -> None:

@@ -77,17 +77,17 @@ class Counters:
     def _figures(self, index: int) -> Figures:
         # The nested form is what the flat one is made from, at a tenth of its price.
         nested = getattr(self._cuda, "memory_stats_as_nested_dict", None)
-        if nested is not None:
-            stats = nested(index)
-            return {name: _at(stats, path) for name, path in PATHS.items()}
-        stats = self._cuda.memory_stats(index)
-        return {name: stats.get(".".join(path)) for name, path in PATHS.items()}
-
-
-def _at(stats: Any, path: tuple[str, ...]) -> int | None:
-    for key in path:
-        stats = stats.get(key) if isinstance(stats, dict) else None
-    return stats if isinstance(stats, int) else None
+        if nested is None:
+            stats = self._cuda.memory_stats(index)
+            return {name: stats.get(".".join(path)) for name, path in PATHS.items()}
+        figures: Figures = {}
+        whole = nested(index)
+        for name, path in PATHS.items():
+            stats = whole
+            for key in path:
+                stats = stats.get(key) if isinstance(stats, dict) else None
+            figures[name] = stats if isinstance(stats, int) else None
+        return figures
 
 
 def _leaves(tree: Any, depth: int = 4) -> Iterable[Any]:

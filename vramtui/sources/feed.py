@@ -144,9 +144,24 @@ class PipeSource:
     def _read_lines(self) -> None:
         try:
             while not self._is_closed:
-                self._step(os.read(self._descriptor, PIECE))
-        except SourceFailed as failure:
-            self._latest.fail(failure)
+                piece = os.read(self._descriptor, PIECE)
+                if not self._number and piece.startswith(GZIP):
+                    self._latest.fail(
+                        SourceFailed(f"{self._title} is compressed, so it cannot be followed.", "Use --replay.")
+                    )
+                    return
+                for line in self._lines.add(piece):
+                    self._number += 1
+                    self._waiting = self._decoder.take(line) or self._waiting
+                # Only the last sample of those that are in a file already is news.
+                if self._waiting is not None and not (self._grows and piece):
+                    self._latest.deliver(self._waiting)
+                    self._waiting = None
+                if not piece and not self._grows:  # an empty piece is the end of a pipe, or the present end of a file
+                    self._latest.fail(SourceFailed(f"{self._title} has ended."))
+                    return
+                if not piece:
+                    time.sleep(LOOK_EVERY)
         except UserError as error:
             self._latest.fail(SourceFailed(f"{self._title}, line {self._number}: {error}"))
         except LineTooLargeError:
@@ -155,24 +170,6 @@ class PipeSource:
             self._latest.fail(SourceFailed(f"{self._title} cannot be read: {error.strerror}."))
         finally:
             os.close(self._descriptor)
-
-    def _step(self, piece: bytes) -> None:
-        """Take the next piece; an empty one is the end of a pipe, or the present end of a file. Raises SourceFailed if
-        it has ended, or cannot be followed.
-        """
-        if not self._number and piece.startswith(GZIP):
-            raise SourceFailed(f"{self._title} is compressed, so it cannot be followed.", "Use --replay.")
-        for line in self._lines.add(piece):
-            self._number += 1
-            self._waiting = self._decoder.take(line) or self._waiting
-        # Only the last sample of those that are in a file already is news.
-        if self._waiting is not None and not (self._grows and piece):
-            self._latest.deliver(self._waiting)
-            self._waiting = None
-        if not piece:
-            if not self._grows:
-                raise SourceFailed(f"{self._title} has ended.")
-            time.sleep(LOOK_EVERY)
 
 
 class ReplaySource:

@@ -285,8 +285,20 @@ class History:
 
         If the clock was set back, earlier times move back with it: ages and curves go on.
         """
-        self._follow_clock(sample)
         limit, host = self._limit(), sample.host.name
+        at, pace = self._looked.get(host, (sample.taken_at, None))
+        if at - sample.taken_at > SET_BACK:
+            seconds = sample.taken_at - (pace or 0.0) - at
+            self._looked[host] = (at + seconds, pace)
+            for key, track in self._tracks.items():
+                if key.host == host:
+                    track.shift(seconds)
+            for uuid in {gpu.uuid for gpu in sample.gpus}:
+                for curve in self.gauges.get(uuid, {}).values():
+                    curve.shift(seconds)
+                if uuid in self.answered:
+                    answered_at, gpu = self.answered[uuid]
+                    self.answered[uuid] = (answered_at + seconds, gpu)
         last = self._looked.get(host)
         gap = None if last is None else round(float(sample.taken_at - last[0]), 1)
         if gap is None or gap > 0:
@@ -344,23 +356,6 @@ class History:
 
     def _limit(self) -> int:
         return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
-
-    def _follow_clock(self, sample: Sample) -> None:
-        host = sample.host.name
-        at, pace = self._looked.get(host, (sample.taken_at, None))
-        if at - sample.taken_at <= SET_BACK:
-            return
-        seconds = sample.taken_at - (pace or 0.0) - at
-        self._looked[host] = (at + seconds, pace)
-        for key, track in self._tracks.items():
-            if key.host == host:
-                track.shift(seconds)
-        for uuid in {gpu.uuid for gpu in sample.gpus}:
-            for curve in self.gauges.get(uuid, {}).values():
-                curve.shift(seconds)
-            if uuid in self.answered:
-                answered_at, gpu = self.answered[uuid]
-                self.answered[uuid] = (answered_at + seconds, gpu)
 
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""

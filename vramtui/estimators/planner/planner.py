@@ -74,7 +74,21 @@ def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigati
         cost = "gradients and weights cross the bus each step, and the host updates them: much slower"
         yield _mitigation(name, weight, cost, changes)
     if shared.ranks > 1 and gpus > shared.ranks:
-        yield from _more_of_the_same(workload, shared, gpus)
+        # More ranks along a dimension that is there already.
+        model = workload.model
+        most = {name: gpus * getattr(shared, name) // shared.ranks for name in ("data", "tensor", "pipeline")}
+        if shared.data > 1 and (shared.zero_stage or shared.strategy == "fsdp") and most["data"] > shared.data:
+            cost = "more cards to wait for at every exchange"
+            yield _mitigation(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
+        if isinstance(model, TransformerModel):
+            tensor = max((n for n in range(1, most["tensor"] + 1) if not indivisible(model, n)), default=1)
+            if shared.tensor > 1 and tensor > shared.tensor:
+                cost = "activations travel twice a layer among more cards"
+                yield _mitigation(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
+            stages = min(most["pipeline"], model.num_hidden_layers)
+            if shared.pipeline > 1 and stages > shared.pipeline:
+                cost = "more cards that wait for one another"
+                yield _mitigation(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
     if gpus == 1 or shared.ranks > 1:
         return
     if isinstance(workload.run, TrainRun):  # shares of the states over data ranks
@@ -93,25 +107,6 @@ def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigati
 
 def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any key
     return {"parallel.data": gpus} | {f"parallel.{key}": value for key, value in more.items()}
-
-
-def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Mitigation]:
-    """More ranks along a dimension that is there already."""
-    model = workload.model
-    most = {name: gpus * getattr(shared, name) // shared.ranks for name in ("data", "tensor", "pipeline")}
-    if shared.data > 1 and (shared.zero_stage or shared.strategy == "fsdp") and most["data"] > shared.data:
-        cost = "more cards to wait for at every exchange"
-        yield _mitigation(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
-    if not isinstance(model, TransformerModel):
-        return
-    tensor = max((n for n in range(1, most["tensor"] + 1) if not indivisible(model, n)), default=1)
-    if shared.tensor > 1 and tensor > shared.tensor:
-        cost = "activations travel twice a layer among more cards"
-        yield _mitigation(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
-    stages = min(most["pipeline"], model.num_hidden_layers)
-    if shared.pipeline > 1 and stages > shared.pipeline:
-        cost = "more cards that wait for one another"
-        yield _mitigation(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
 
 
 def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigation]:

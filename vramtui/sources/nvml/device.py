@@ -296,10 +296,7 @@ class CardReader:
             instances = find_instances(self.caller, self._handle, self.identity["uuid"], self.identity["name"])
             self._knows_instances = instances is not None
             self._instances = self._instances if instances is None else instances
-        return self._parts()
-
-    def _parts(self) -> list[DeviceReading]:
-        """Return the card, then its MIG instances; instances that share their memory count once in `mig_used`."""
+        # The card, then its MIG instances; instances that share their memory count once in `mig_used`.
         parts = []
         used: dict[int | str, int] = {}
         for instance in self._instances:
@@ -331,15 +328,15 @@ class CardReader:
             listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.uses, self._clock())
             listing.peaks = self._accounts.peaks
             listing.busy = self._shares
-        fields, reasons = dict(self.identity), dict(absent)
+        fields, missing = dict(self.identity), dict(absent)
         for tier in self._tiers:
             fields |= tier.values
-            reasons |= tier.absent
+            missing |= tier.absent
         gpu = Gpu(
             index=self.index,
             memory=memory,
             mig_used=sum(used.values()) if used else None,
-            absent=reasons | self._not_counted,
+            absent=missing | self._not_counted,
             **(fields | self._counted),
         )
         return [DeviceReading(gpu=gpu, listing=listing), *parts]
