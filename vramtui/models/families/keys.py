@@ -1,6 +1,8 @@
 """The keys of a config.json, by type and by all the names that model families give them, and the sizes that follow."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,31 +18,8 @@ _MISSING = object()
 # Where models of several parts keep the one that reads words.
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
 # Other names of the keys, as model families have them; a key is looked for by all of them, its own first.
-SYNONYMS = {
-    name: (name, *others.split())
-    for name, others in {
-        "hidden_size": "n_embd d_model dim emb_dim embed_dim model_dim",
-        "num_hidden_layers": "n_layer n_layers num_layers decoder_layers num_decoder_layers num_blocks layers",
-        "num_attention_heads": "n_head n_heads num_heads decoder_attention_heads attention_heads"
-        " num_decoder_attention_heads",
-        "num_key_value_heads": "num_kv_heads n_kv_heads n_head_kv multi_query_group_num",
-        "head_dim": "kv_channels d_kv dim_head d_head attention_head_dim",
-        "intermediate_size": "ffn_dim n_inner ffn_hidden_size d_ff dff dim_ff d_inner decoder_ffn_dim inner_dim",
-        "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length seq_length n_ctx"
-        " max_target_positions context_length",
-        "num_experts": "num_local_experts n_routed_experts moe_num_experts n_experts",
-        "num_experts_per_tok": "num_experts_per_token moe_topk moe_k moe_top_k top_k_experts",
-        "moe_intermediate_size": "expert_ffn_hidden_size moe_ffn_hidden_size expert_intermediate_size",
-        "n_shared_experts": "num_shared_experts moe_num_shared_experts num_shared_expert",
-        "shared_expert_intermediate_size": "shared_intermediate_size shared_experts_intermediate_size"
-        " moe_shared_expert_intermediate_size",
-        "first_k_dense_replace": "num_dense_layers moe_layer_start_index",
-        "vocab_size": "n_vocab padded_vocab_size n_words",
-        "sliding_window": "sliding_window_size attention_window_size window_size local_attention_window"
-        " attention_window",
-        "sliding_window_pattern": "_sliding_window_pattern global_attn_every_n_layers",
-    }.items()
-}
+_OTHER_NAMES = json.loads(Path(__file__).with_name("synonyms.json").read_bytes())
+SYNONYMS = {name: (name, *others) for name, others in _OTHER_NAMES.items()}
 # Where a config lists the kinds of its layers.
 LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_layer_pattern")
 # Ends of architectures that have other heads than one over words: classes, or none.
