@@ -22,37 +22,31 @@ from vramtui.core.schema.workload import (
     ServeRun,
     TrainRun,
 )
-from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, names_of, spelled_option, whole
+from vramtui.presets.importers.flags import (
+    ATTENTIONS,
+    CACHES,
+    DTYPES,
+    OPTIMIZERS,
+    WORDS,
+    names_of,
+    spelled_option,
+    whole,
+)
 
 KINDS = {"train": "training", "infer": "inference", "serve": "a server"}
 QUANTIZATIONS = {
     **{name.replace("_", "-"): name for name in get_args(Quantization)},
-    **dict.fromkeys(("4bit", "4", "bnb", "bitsandbytes", "bnb-4bit"), "nf4"),
-    **dict.fromkeys(("8bit", "8", "bnb-8bit", "w8a8", "llm.int8"), "int8"),
-    **dict.fromkeys(("awq", "gptq", "w4a16", "hqq", "exl2", "exl3", "autoround"), "int4"),
-    **dict.fromkeys(("w8a8-fp8", "float8", "fp8-e4m3", "fp8-e4m3fn", "fp8-e5m2", "fp8-dynamic", "fp8-block"), "fp8"),
-    **dict.fromkeys(("nvfp4a16", "modelopt-fp4"), "nvfp4"),
-    **dict.fromkeys(("bf16", "f16"), "none"),
-    # Types of llama.cpp's files that others make: larger tables of words (`_L`), Unsloth's own bits for each layer.
-    **{f"{start}q{bits}-k{end}": f"q{bits}_k{rest}" for start, end in (("", "-l"), ("ud-", "-xl"))
-       for bits, rest in ((2, ""), (3, "_m" if start else "_l"), (4, "_m"), (5, "_m"), (6, ""))},
     **{f"ud-{name.replace('_', '-')}": name for name in get_args(Quantization) if "q" in name},
-    "q3-k-xl": "q3_k_l", "ud-q8-k-xl": "q8_0", "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0",
-}  # fmt: skip
+    **WORDS["types"],
+}
 # TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
 ENGINES = {name: name for name in get_args(Engine)} | {
     "llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"
 }  # fmt: skip
 SPELT_OPTIMIZERS = {
-    **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
-    **dict.fromkeys(("adamw8bit", "8bit-adam", "adam8bit", "adam-8bit", "bnb-adamw"), "adamw_8bit"),
-    **dict.fromkeys(("paged-adamw", "paged-adamw-32bit"), "paged_adamw_32bit"),
-}
-CHECKPOINTINGS = {
-    **{name: name for name in get_args(Checkpointing)},
-    **dict.fromkeys(("true", "on", "yes", "1"), "full"),
-    **dict.fromkeys(("false", "off", "no", "0"), "none"),
-}
+    **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()}, **WORDS["more optimizers"]
+}  # fmt: skip
+CHECKPOINTINGS = {name: name for name in get_args(Checkpointing)} | WORDS["checkpointings"]
 # Switches of transformers' TrainingArguments: "mixed precision training" (src/transformers/training_args.py, 5.x).
 AUTOCAST = ("bf16", "fp16")
 
@@ -191,28 +185,13 @@ EXCLUSIVE = (
 SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("precision", name) for name in ("fp32", "tf32")},
     **{name: (name, "") for name in AUTOCAST},
-    **dict.fromkeys(("half", "float16"), ("precision", "fp16")),
-    **dict.fromkeys(("bfloat16",), ("precision", "bf16")),
-    **dict.fromkeys(("4bit", "load-in-4bit", "nf4", "int4"), ("quant", "4bit")),
-    **dict.fromkeys(("8bit", "load-in-8bit", "int8"), ("quant", "8bit")),
-    "fp8": ("quant", "fp8"),
-    **dict.fromkeys(("awq", "gptq", "w4a16"), ("quant", "int4")),
+    **{name: (meant.partition(" ")[0], meant.partition(" ")[2]) for name, meant in WORDS["switches"].items()},
     **{
         name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith(("q", "iq", "tq"))
     },
-    **{name: ("quant", name) for name in ("q4", "q5", "q8")},
-    **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
-    "amp": ("precision", "fp16-mixed"),
-    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "ollama", "tensorrt-llm")},
-    **dict.fromkeys(("training", "finetune", "fine-tune", "full", "sft", "pretrain", "pretraining"), ("train", "")),
 }
-# Words before the name of a job's kind: `--mode train`, `--finetune lora`, `--backend vllm`.
-HEADINGS = frozenset({"mode", "task", "type", "method", "finetune", "finetuning-type", "backend", "mixed-precision"})
-# Options of training scripts that change nothing about memory.
-WEIGHTLESS = frozenset(
-    {"epochs", "num-epochs", "num-train-epochs", "lr", "learning-rate", "lora-alpha", "warmup-steps", "max-steps",
-     "seed", "weight-decay", "cuda", "framework"}
-)  # fmt: skip
+# Words before a job's kind (`--mode train`, `--backend vllm`), and options of scripts that change nothing about memory.
+HEADINGS, WEIGHTLESS = WORDS["headings"].keys(), WORDS["without memory"].keys()
 
 
 def advice_on(option: str) -> str:
@@ -229,13 +208,6 @@ _OWN_KEYS = {
     )
     for field in msgspec.structs.fields(struct)
 }  # fmt: skip
-_MORE_KEYS = {
-    **dict.fromkeys(("max_new_tokens", "max_tokens", "output_tokens"), "run.new_tokens"),
-    **dict.fromkeys(("grad_accum", "gradient_accumulation", "accumulation_steps"), "run.gradient_accumulation_steps"),
-    **dict.fromkeys(("dp", "ddp", "data_parallel"), "parallel.data"),
-    **dict.fromkeys(("dora", "use_dora"), "run.lora.use_dora"),
-    **dict.fromkeys(("torch_compile", "compile"), "run.compile"),
-}
 _SWITCHES = frozenset(
     field.encode_name
     for struct in (Parallel, Lora, ServeRun, InferRun, TrainRun)
@@ -252,7 +224,7 @@ def own_setting(name: str, value: str | None) -> tuple[str, bool]:
     offered = spelled_option(name, "true" if value is None else value)
     if offered is not None:
         return f"{offered[0]}={offered[1]}", value is not None
-    key = _MORE_KEYS.get(name) or _OWN_KEYS.get(name)
+    key = WORDS["more keys"].get(name) or _OWN_KEYS.get(name)
     is_switch = key is not None and key.rpartition(".")[2] in _SWITCHES
     takes = value is not None and (not is_switch or value.lower() in {"true", "false"})
     if key is None or not (takes or is_switch):

@@ -175,8 +175,8 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
 
 
 # Keys that change the memory and are not modelled, with their words; an empty set is any word.
-_TABLES, _WORDS, NOT_MODELLED, WEIGHTLESS = _read()
-DTYPES, OPTIMIZERS, ATTENTIONS, CACHES = (_WORDS[name] for name in ("dtypes", "optimizers", "attentions", "caches"))
+_TABLES, WORDS, NOT_MODELLED, WEIGHTLESS = _read()
+DTYPES, OPTIMIZERS, ATTENTIONS, CACHES = (WORDS[name] for name in ("dtypes", "optimizers", "attentions", "caches"))
 KEYS = {section[5:]: table for section, table in _TABLES.items() if section.startswith("file ")}
 _OPTIONS = {name: {option: keys[0] for option, keys in table.items()} for name, table in _TABLES.items()}
 _ADAPTERS, SHARED = _OPTIONS.pop("adapters"), _OPTIONS.pop("shared")

@@ -3,9 +3,10 @@ running job's own, with its launcher's defaults.
 """
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from functools import lru_cache
 from itertools import takewhile
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,6 @@ from vramtui.core.schema.models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.core.schema.workload import Engine, ServeRun, TrainRun, Workload
 from vramtui.models.named_files import exists
-from vramtui.models.specs.decoder import ALL_LINEAR
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.flags import (
@@ -69,20 +69,6 @@ kind = "transformer"
 [run]
 kind = "train"
 """
-# Defaults of a file's program, by its kind in `flags.KEYS`; see `LAUNCHERS`.
-_FILE_DEFAULTS: Mapping[str, Mapping[str, str | None]] = {
-    # axolotl (067b021c, 2026-07-24), src/axolotl/utils/schemas: config.py gradient_checkpointing False, peft.py adapter
-    # None; utils/config/__init__.py, normalize_config: gradient_checkpointing_kwargs is `{"use_reentrant": True}`.
-    "axolotl": {"run.checkpointing": "none", "run.lora": None, "run.use_reentrant": "true"},
-    # torchtune 0.6 (bd2a0fc7), recipes/{full,lora,qat}_*.py: `cfg.get("enable_activation_checkpointing", False)`; the
-    # others ask for it. Adapters have a lora_rank.
-    "torchtune": {"run.checkpointing": "none", "run.lora": None},
-    # LLaMA-Factory 0.9.3, hparams/model_args.py: use_reentrant_gc True.
-    "llamafactory": {"run.checkpointing": "full", "run.use_reentrant": "true"},
-    # By finetuning_type.
-    "lora": {"run.lora.rank": "8", "run.lora.target_modules": f'["{ALL_LINEAR}"]'},
-    "full": {"run.lora": None},
-}
 
 
 def draft_from_process(command: str, library: PresetLibrary, files: Iterable[JobFile] = ()) -> tuple[Offer, ...]:
@@ -148,9 +134,10 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
         if off is not None:
             flag = f"{file.name}: {off} = {file.values[off]}"
             settings["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
-        defaults = dict(_FILE_DEFAULTS.get(file.kind, {}))
+        programs = _defaults()["files"]
+        defaults = dict(programs.get(file.kind, {}))
         if file.kind == "llamafactory":
-            defaults |= _FILE_DEFAULTS.get(file.values.get("finetuning_type", "lora"), {})
+            defaults |= programs.get(file.values.get("finetuning_type", "lora"), {})
         if file.kind == "torchtune" and "run.lora.rank" in settings:
             # As above: adapters are made in `dtype` (lora_finetune_*.py, set_default_dtype).
             defaults["run.lora.autocast_adapter_dtype"] = "false"
@@ -366,10 +353,10 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
             known["run.checkpointing"] = Known("run.checkpointing", "command line", off)
         kinds = {*_kinds(line, family)}
         started = [
-            (name, defaults) for name, kind, script, defaults in LAUNCHERS
-            if kind in kinds and re.fullmatch(script, line.script)
+            one for one in _defaults()["launchers"]
+            if one["kind"] in kinds and re.fullmatch(one.get("script", ".*"), line.script)
         ]  # fmt: skip
-        last = {key: (default, name) for name, defaults in started for key, default in defaults.items()}
+        last = {key: (default, one["name"]) for one in started for key, default in one["sets"].items()}
         for key, (default, launcher) in last.items():
             if key in known or not _has(workload, key) or (key == "run.lora" and any("lora" in one for one in known)):
                 continue
@@ -471,48 +458,13 @@ def is_served(preset_file: PresetFile, command: str) -> bool:
     return any(_SERVERS.search(word) for word in program)
 
 
-# Defaults of launchers: only what every release of a launcher does the same, each with the file that shows it.
-# Precision is not among them: a Trainer's without a flag follows from the checkpoint and the release.
-#
-# TRL's configurations are a Trainer's with gradient_checkpointing True from 0.22 on (trl/trainer/sft_config.py, since
-# 1.0 base_config.py) and False before, so it is unknown for TRL's own scripts, and for people's own, whose flags are
-# the same with either library.
-_TRL = "bco|cpo|dpo|gkd|grpo|kto|orpo|ppo|reward|rloo|sft"  # in its scripts' names
-_TUNING = "LLaMA-Factory, finetuning_type"
-
-# The program's name, what `_kinds` recognises it by, its script, and its defaults by a preset's key; `run.lora` is None
-# if it has no adapters.
-LAUNCHERS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
-    # transformers 5 (00349ae8), src/transformers/training_args.py: per_device_train_batch_size 8; TRL 0.24 and 1.9,
-    # trl/trainer/*_config.py, leave it so
-    ("Trainer", "Trainer", r".*", {"run.batch_size": 8}),
-    # as above: gradient_checkpointing False; examples/pytorch/*/run_*.py train all weights
-    (
-        "transformers' example", "Trainer", rf"run_(?!(?:.*_)?(?:{_TRL})[_.]).*\.py",
-        {"run.checkpointing": "none", "run.lora": None},
-    ),
-    # diffusers (58eb52c0, 2026-08-23), examples/**/train_*.py: gradient_checkpointing is `store_true` in all 78
-    ("diffusers' example", "diffusers", r"train_.*", {"run.checkpointing": "none"}),
-    # nanoGPT (3adf61e1, 2025-11-12), train.py: neither activation checkpointing nor adapters
-    ("nanoGPT", "nanogpt", r"(?!.*megatron).*", {"run.checkpointing": "none", "run.lora": None}),
-    # torchtune 0.6 (bd2a0fc7), recipes/full_*.py train all weights
-    ("torchtune", "torchtune", r"full_.*", {"run.lora": None}),
-    # Megatron-LM core 0.6 and 0.14, megatron/training/arguments.py: recompute_granularity None, as later in
-    # megatron/core/transformer/transformer_config.py; pretrain_*.py train all weights
-    ("Megatron-LM", "megatron", r".*", {"run.lora": None, "run.checkpointing": "none"}),
-    # llama-cpp-python 0.3, llama_cpp/server/settings.py: n_ctx 2048, n_gpu_layers 0, flash_attn False; one sequence
-    (
-        "llama-cpp-python", "llama.cpp", r"llama_cpp\.server",
-        {"run.max_model_len": 2048, "run.gpu_layers": 0, "run.attention": "eager", "run.max_num_seqs": 1},
-    ),
-    # LLaMA-Factory 0.8.3 to 0.9.5, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing False
-    ("LLaMA-Factory", "LLaMA-Factory", r".*", {"run.checkpointing": "full"}),
-    # LLaMA-Factory 00577a85 (0.9.5), src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8,
-    # lora_target all
-    ("LLaMA-Factory", f"{_TUNING} lora", r".*", {"run.lora": {"rank": 8, "target_modules": [ALL_LINEAR]}}),
-    # as above: finetuning_type full trains all weights
-    ("LLaMA-Factory", f"{_TUNING} full", r".*", {"run.lora": None}),
-)  # fmt: skip
+@lru_cache(1)
+def _defaults() -> dict[str, Any]:
+    """Defaults of files' programs and of launchers: `defaults.toml`."""
+    tables = toml.loads(Path(__file__).with_name("defaults.toml").read_text(encoding="utf-8"))
+    for sets in (*tables["files"].values(), *(one["sets"] for one in tables["launchers"])):
+        sets.update({"run.lora": None} if sets.get("run.lora") == "none" else {})
+    return tables
 
 
 def _kinds(line: CommandLine, family: str) -> Iterator[str]:
@@ -523,4 +475,4 @@ def _kinds(line: CommandLine, family: str) -> Iterator[str]:
         is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
         if is_named or {"stage", "finetuning_type"} <= {option.name for option in line.options}:
             option = line.find("finetuning_type")
-            yield from ("LLaMA-Factory", f"{_TUNING} {(option and option.value) or 'lora'}")
+            yield from ("LLaMA-Factory", f"LLaMA-Factory, finetuning_type {(option and option.value) or 'lora'}")
