@@ -17,7 +17,9 @@ from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.serving.parts import context_length, served
 from vramtui.estimators.analytic.sizes.precision import (
+    MIXES,
     block_bytes,
+    blocks_of,
     bytes_per_token,
     cache_bits,
     cache_bytes,
@@ -202,6 +204,21 @@ class Offloaded:
             numbers = max(numel_of(whole._tensors()) - numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
             matrix = width * model.hidden_size * (whole.weights() - last.weights()) // numbers
             size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
+            if (mix := self.run.quantization) in MIXES and self.run.stored is None:
+                # The larger copy of `down` does not fit where that of `gate` was, so its results do (ggml-alloc.c).
+                start, inner = ("experts_", chosen * model.expert_size) if model.num_experts else ("", model.ffn_size)
+                names = {f"{start}{name}_proj" for name in ("gate", "up", "gate_up", "down")}
+                mlp = [one for one in whole._tensors() if one.module in names]  # noqa: SLF001 - of this class
+                sizes = {
+                    width * model.hidden_size * each // one.numel
+                    for one, blocks in blocks_of(mlp, 2, mix, model.num_hidden_layers)
+                    for each, _ in blocks
+                }
+                if (copies := sum({min(sizes), max(sizes)})) > max(sizes):
+                    down = copies + 4 * batch * (2 * inner + 3 * model.shared_size + 2 * model.hidden_size)
+                    at_once.append(
+                        (down, f"{batch} tokens x its MLP and stream + copies of two matrices of {copies:,} B")
+                    )
         size, formula = max([(size, formula), *at_once])
         masks = sum({kind.cached(self.context) for kind in self._kinds(0) if kind.per_token})
         size, formula = size + 2 * batch * masks, f"{formula} + {batch} tokens x masks of {masks:,} tokens x 2 B"
