@@ -176,7 +176,9 @@ class PipelineJob:
                     for tensor in frozen
                 )
             turns.append(Turn(one, frozen, size, "forward", fullest, packed))
-        raised = vae.fp32 or (vae.force_upcast and run.precision.startswith("fp16"))
+        # Only pipelines with a UNet look at it (diffusers 0.42, `needs_upcasting`).
+        halves = run.precision.startswith("fp16") and isinstance(self.model.denoiser, UNetModel)
+        raised = vae.fp32 or (vae.force_upcast and halves)
         itemsize, at_once = FP32 if raised else self.itemsize, 1 if run.vae_slicing else self.batch
         size = decoding_bytes(vae, self.size, self.frames, at_once, itemsize, tiled=bool(run.vae_tiling))
         height, width = self.size
