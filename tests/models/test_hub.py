@@ -136,5 +136,6 @@ def test_a_job_files_model_needs_the_option(endpoint: str, monkeypatch: pytest.M
     (local / "config.json").write_text(json.dumps(CONFIG))
     file.write_text(f"model_name_or_path: {local}\nfinetuning_type: full\ncutoff_len: 64\n")
     run = preset_of_job_file(file, PresetLibrary(), hub=True).preset.run
-    assert run == TrainRun(sequence_length=64, checkpointing="full", use_reentrant=True)  # LLaMA-Factory's own defaults
+    # LLaMA-Factory's own defaults.
+    assert run == TrainRun(sequence_length=64, checkpointing="full", use_reentrant=True, shorter_samples=True)
     assert len(Hub.asked) == asked

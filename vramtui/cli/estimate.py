@@ -322,9 +322,9 @@ def print_estimates(
         print()
         error = "" if first.error is None else f"; {_stated(first.error, first.error_below)}"
         _print_wrapped("", f"{first.method}; peak: {PHASE_TITLES[first.peak_phase]}{step}{error}")
-        context = next((note for note in first.assumptions if note.startswith("a context of ")), "")
-        if context:  # llama.cpp's; it is often not stated, and follows from the model or the GPU
-            _print_wrapped("", context)
+        for note in first.assumptions:  # llama.cpp's context is often not stated, and follows from the model or the GPU
+            if note.startswith(("a context of ", "reserved ")):
+                _print_wrapped("", note)
         _print_wrapped("", "-v shows the arithmetic and the assumptions.")
     if isinstance(preset_file.preset.run, InferRun) and not explain:
         _print_wrapped("", "This is inference; for training: --train, or --lora.")

@@ -27,7 +27,7 @@ Optimizer = Literal[
 OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
 Checkpointing = Literal["none", "full", "selective", "selective-ops"]
-CrossEntropy = Literal["full", "chunked", "chunked-logits", "fused"]
+CrossEntropy = Literal["full", "chunked", "chunked-logits", "chunked-output", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
@@ -145,13 +145,16 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         gradient_accumulation_steps: micro-batches to one optimizer step.
         cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, over all
             in their own type where a compiled loss raises chunks to fp32 (axolotl), or fused with the output layer so
-            that the gradient is made in the forward pass.
+            that the gradient is made in the forward pass. Around a compiled loss torchtune makes them in chunks that
+            are kept (`chunked-output`).
         use_liger_kernel: a decoder's RMS norms, gated MLPs, rotary positions and loss are Liger's kernels, as the key
             of this name in Hugging Face's TrainingArguments sets them.
         max_grad_norm: gradients are clipped to this norm; not at all when absent.
         optimizer_in_backward: each tensor is stepped as soon as its gradient is made, which is freed then (torchtune).
         frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
         quantization: how the frozen weights are kept under adapters (QLoRA).
+        quantize_moe_experts: fused experts are quantized too, and those of a layer dequantized while it runs (axolotl).
+        shorter_samples: sequence_length only limits the samples, which are neither packed nor padded to it.
         lora: adapters.
         offload: of a pipeline, whether its text encoders and VAE stay on the card while the denoiser is trained, as
             when absent; with `model` they are off it, or their answers were worked out before.
@@ -184,6 +187,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     optimizer_in_backward: bool = False
     frozen_layers: NotNegative = 0
     quantization: Quantization | None = None
+    quantize_moe_experts: bool = False
+    shorter_samples: bool = False
     lora: Lora | None = None
     offload: Offload | None = None
     compile: bool = False

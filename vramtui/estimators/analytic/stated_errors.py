@@ -4,12 +4,14 @@
 holds nine in ten of the true peaks inside, each family of models by the ranges of the others.
 """
 
+from math import prod
 from typing import Literal
 
 import msgspec
 
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
 from vramtui.core.schema.models import (
     ConvNetModel,
     DiffusionTransformerModel,
@@ -22,8 +24,9 @@ from vramtui.core.schema.models import (
 )
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import loading_of
+from vramtui.estimators.analytic.sizes.precision import block_bytes, numel_of, quantized
 from vramtui.estimators.torch_facts.cards import cuda_context_spread
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import adapter_tensors, decoder_spec
 
 Kind = Literal[
     "decoder train", "decoder infer", "lora", "qlora", "multi-gpu", "ddp", "layer list", "diffusion transformer",
@@ -34,6 +37,10 @@ _BY_MODEL: dict[type, Kind] = {
     EncoderModel: "encoder", EncoderDecoderModel: "encoder-decoder", ConvNetModel: "conv net", UNetModel: "unet",
     SequentialModel: "layer list", DiffusionTransformerModel: "diffusion transformer",
 }  # fmt: skip
+
+
+# Fused tensors of experts, and how many layers each is.
+EXPERT = {"experts_gate_up_proj": 2, "experts_up_proj": 1, "experts_down_proj": 1}
 
 
 class ErrorRange(msgspec.Struct, frozen=True):
@@ -109,13 +116,55 @@ def with_stated_error(estimate: Estimate, workload: Workload, device: Device) ->
     """
     kind = kind_of(workload)
     measured = SPREADS.get(kind) if kind is not None else None
-    if measured is None or estimate.error is None or not estimate.process or estimate.reserved is None:
+    if not estimate.process or estimate.reserved is None:
         return estimate
-    share, simulated = measured
-    spread = simulated or share if estimate.method == "simulated" else share
-    context = cuda_context_spread(device.capability, loading_of(workload.run))
+    spread = None
+    if measured is not None and estimate.error is not None:
+        share, simulated = measured
+        spread = simulated or share if estimate.method == "simulated" else share
+        context = cuda_context_spread(device.capability, loading_of(workload.run))
+        estimate = msgspec.structs.replace(
+            estimate,
+            error=(spread.above * estimate.reserved + context) / estimate.process,
+            error_below=(spread.below * estimate.reserved + context) / estimate.process,
+        )
+    return _with_unstated(estimate, workload, spread or ErrorRange(0, 0))
+
+
+def _with_unstated(estimate: Estimate, workload: Workload, spread: ErrorRange) -> Estimate:
+    """The range by what decides about the memory and is in no job's file, with each end's own error."""
+    model, run = workload.model, workload.run
+    if not isinstance(run, TrainRun) or not isinstance(model, TransformerModel):
+        return estimate
+    reserved, ledger, spec, why = estimate.reserved or 0, estimate.ledger, decoder_spec(model), []
+    low = high = reserved
+    if run.shorter_samples:
+        lasting = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.master_weights, ledger.workspaces)
+        low = sum(filter(None, lasting))
+        why.append("samples are not packed or padded, and the shorter their batches the less they take")
+    experts = [one for one in spec.block_tensors(0, spec.layers) if one.module in EXPERT]
+    packed = run.quantization if run.quantization in {"int8", "nf4", "nf4-double"} else None
+    if run.lora and packed and experts and not (run.quantize_moe_experts or workload.parallel):
+        itemsize = 4 if run.lora.prepare_for_kbit_training else 2
+        more = block_bytes(experts, itemsize).bytes - quantized(experts, 2, packed, spec.layers).bytes
+        if {"gate_proj", "down_proj"} & {*run.lora.target_modules}:
+            # Adapters of three layers for each expert: weights and gradients, autocast's copies to the end of the
+            # forward pass, and the optimizer's states.
+            shapes = ((one.count * prod(one.shape[:-2]), one.shape[-2:], EXPERT[one.module]) for one in experts)
+            sides = sum(count * (outer + inner * layers) for count, (outer, inner), layers in shapes)
+            states = (ledger.optimizer or 0) / numel_of(adapter_tensors(spec, run.lora))
+            more = max(more, int(run.lora.rank * sides * (states + (10 if run.lora.autocast_adapter_dtype else 4))))
+        high += more
+        why.append("transformers 4 packs experts as linear layers, transformers 5 leaves fused ones in 16 bits")
+    if not why or not reserved:
+        return estimate
+    low, high = int(low * (1 - spread.below)), int(high * (1 + spread.above))
+    note = f"reserved {format_bytes(low)} to {format_bytes(high)}: {'; '.join(why)}"
+    below = USUAL_ERROR if estimate.error_below is None else estimate.error_below
+    above = USUAL_ERROR if estimate.error is None else estimate.error
     return msgspec.structs.replace(
         estimate,
-        error=(spread.above * estimate.reserved + context) / estimate.process,
-        error_below=(spread.below * estimate.reserved + context) / estimate.process,
+        assumptions=(note, *(one for one in estimate.assumptions if not one.startswith("reserved "))),
+        error=max(above, (high - reserved) / estimate.process),
+        error_below=max(below, (reserved - low) / estimate.process),
     )

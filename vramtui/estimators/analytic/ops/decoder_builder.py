@@ -189,6 +189,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         eager: whether attention is spelt out; if not, `kernel` is the one that runs, `masked` where it gets a mask.
         lora: adapters of frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
+        dequantized: whether those of a layer's experts are dequantized all at once while it runs.
         below: whether this part of the model is frozen.
         reentrant: whether blocks that run again have no graph the first time.
         liger: whether norms, gated MLPs, rotary positions and the loss are Liger's kernels.
@@ -205,6 +206,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     masked: bool = False
     lora: Lora | None = None
     packed: str | None = None
+    dequantized: bool = False
     below: bool = False
     cross_entropy: CrossEntropy = "full"
     selective: Checkpointing = "none"
@@ -287,7 +289,8 @@ class Writer:
         """A linear layer, with its adapter where it has one."""
         setting, weight = self.setting, layer.weight
         if setting.packed and not setting.trained:
-            out = self.ops.packed_linear(x, weight, layer.name, setting.packed, outside=not setting.reentrant)
+            whole, outside = setting.dequantized and layer.copies is not None, not setting.reentrant
+            out = self.ops.packed_linear(x, weight, layer.name, setting.packed, outside=outside, whole=whole)
         else:
             out = self.ops.linear(x, weight, layer.name, bias=layer.bias, trained=setting.trained)
         lora = setting.lora
@@ -374,8 +377,8 @@ def output_and_loss(writer: "Writer", x: Tensor) -> None:
     elif writer.setting.cross_entropy == "chunked-logits":
         logits, loss = _logits(writer, writer.ops, x), writer.tape.new(1, 4, "loss", tracked=True)
         writer.tape.record([logits], [loss], saves=[logits], flows=[(logits, True)])
-    elif writer.setting.cross_entropy == "chunked":
-        # In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them).
+    elif writer.setting.cross_entropy.startswith("chunked"):
+        # In chunks of tokens (as torchtune's, 8 of them), each made again in the backward pass or saved.
         tape, model = writer.tape, writer.model
         rows = -(-x.numel // model.hidden_size // CHUNKS)
         inner = Tape(tape.group)
@@ -387,11 +390,18 @@ def output_and_loss(writer: "Writer", x: Tensor) -> None:
         weight = (
             rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
         )
-        loss = tape.new(1, 4, "loss", tracked=True)
+        loss, chunk_logits = tape.new(1, 4, "loss", tracked=True), []
+        if writer.setting.cross_entropy == "chunked-output":
+            # A compiled loss answers with the gradient in the logits' own type.
+            chunk_logits = [
+                tape.new(x.numel // model.hidden_size * model.vocab_size, x.itemsize, "logits", tracked=False)
+            ]
+            forward_workspace, back = 0, rounded(rows * model.vocab_size * x.itemsize)
         tape.record(
             [x],
             [loss],
             saves=[x],
+            saved_outputs=chunk_logits,
             flows=[(x, True)],
             grad_bytes=weight,
             workspace=forward_workspace,

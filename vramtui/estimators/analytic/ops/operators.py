@@ -106,19 +106,28 @@ class Operators:
         return out
 
     def packed_linear(
-        self, x: Tensor, weight: tuple[int, ...], label: str, quantization: str, *, outside: bool
+        self, x: Tensor, weight: tuple[int, ...], label: str, quantization: str, *, outside: bool, whole: bool
     ) -> Tensor:
         """Multiply by a frozen, quantised weight, and answer in the type of x.
 
         bitsandbytes multiplies 4-bit weights in the compute type and keeps nothing but them; LLM.int8 takes x as it is
         and keeps it on its context, where checkpointing does not see it (`outside`) unless it is reentrant and makes no
         context the first time (bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward; autograd/_functions.py,
-        MatMul8bitLt; PyTorch 2.13, utils/checkpoint.py, CheckpointFunction).
+        MatMul8bitLt; PyTorch 2.13, utils/checkpoint.py, CheckpointFunction). Fused experts are the `whole` answer of a
+        parametrization in the compute type, LLM.int8's by way of two copies in fp32 (as above, nn/parametrize.py;
+        axolotl 067b021c, monkeypatch/moe_quant.py).
         """
         *_, outer, inner = weight
         rows, given, eight = x.numel // inner, x.itemsize, quantization == "int8"
         if not eight:
             x = self.cast(x, self.recipe.compute, f"{label} input, cast")
+        if whole:
+            x = self.cast(x, self.recipe.compute, f"{label} input, cast")
+            unpacked = self.tape.new(prod(weight), self.recipe.compute, f"{label} weights, dequantized", tracked=False)
+            self.tape.record([], [unpacked], workspace=2 * rounded(prod(weight) * 4) if eight else 0)
+            out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
+            self.tape.record([x, unpacked], [out], saves=[unpacked], flows=[(x, True)], gemm=True)
+            return self.cast(out, given, f"{label}, cast back")
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
         workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
         self.tape.record(
