@@ -4,7 +4,8 @@ A case is a TOML file under `tests/cases/KIND`: its source, the situation, the c
 the figures of `[truth]` as the report states them. Several rows of one page are a list `[[case]]` in one file.
 A case is *right* if the exit code is the true one and every figure is within its tolerance (10 % if none is given),
 *partly* if the exit code is, and a figure is; *in range* if the answer states a range, with its reason, that every
-other figure is in; *unhelpful* if the command gives no answer, and *wrong* otherwise.
+other figure is in; *disputed* if its report contradicts itself; *unhelpful* if the command gives no answer, and *wrong*
+otherwise.
 """
 
 import os
@@ -25,7 +26,7 @@ from vramtui.core.base import toml
 FOLDER = Path(__file__).parents[1] / "cases"
 TOLERANCE = 0.1
 UNITS = {"MiB": 2**20, "GiB": 2**30, "GB": 10**9, "MB": 10**6, "KiB": 2**10, "B": 1}
-VERDICTS = ("right", "partly", "in range", "wrong", "unhelpful")
+VERDICTS = ("right", "partly", "in range", "wrong", "unhelpful", "disputed")
 ANSWERS = (0, 1)  # exit codes of an answer: it fits, it does not
 
 
@@ -103,7 +104,7 @@ def in_words(kind: str, name: str, case: dict[str, Any]) -> Outcome:
             faults = (test_oom_cases if kind == "oom" else test_training_cases).faults(case)
         finally:
             os.chdir(here)
-    return Outcome(kind, name, "wrong" if faults else "right", {}, "\n".join(faults))
+    return Outcome(kind, name, test_training_cases.verdict_of(case, faults), {}, "\n".join(faults))
 
 
 def cases(kinds: Iterable[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]]:
