@@ -1,4 +1,4 @@
-"""vLLM 0.19 on emulated H100s beside what it wrote at its start on real ones: `vllm_dry_runs.py VLLM [ROW …]`.
+"""vLLM on simulated GPUs next to its start-up logs on real ones: `python -m benchmarks.vllm_dry_runs VLLM [ROW …]`.
 
 VLLM is the command of an environment with `pip install vllm==0.19.0` (torch 2.10.0, CUDA 12.8; 10 GB). ROW counts the
 31 public logs of `tests/golden/serving/vllm_h100.csv` from 0; without any, those that were not held yet are. Each is
@@ -6,6 +6,8 @@ VLLM is the command of an environment with `pip install vllm==0.19.0` (torch 2.1
 weights, which are made up; so are the files of the processor of those that see, with the sizes and the places of tokens
 that their configs have (how many tokens an image takes does not hang on words). What it says is kept in
 `tests/golden/serving/vllm_dry_runs.json`; a table is printed.
+
+A name of OTHERS instead of a ROW is a case of `tests/cases/serving` on another GPU; VLLM should be of its release.
 """
 
 import argparse
@@ -13,12 +15,15 @@ import csv
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tests.recorded.cases import cases, figure
 
 ROOT = Path(__file__).parents[1]
 SERVING = ROOT / "tests" / "golden" / "serving"
@@ -31,6 +36,33 @@ SAID = {
 # FlashInfer compiles its sampler for minutes; none of these models needs it.
 ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 FIRST_PORT = 18000
+HUB_CONFIGS = ROOT / "vramtui" / "models" / "stores" / "hub_configs.json"
+CASES = {name: case for _, name, case in cases(["serving"])}
+QWEN_7B = "Qwen/Qwen2.5-7B-Instruct"
+HALF_B = {
+    "hidden_size": 896,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "intermediate_size": 4864,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+# By the case's name: the model whose config.json is taken, and what is different in the case's own.
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "log-5090-qwen3.5-9b": ("Qwen/Qwen3.5-9B", {}),
+    "log-5090-qwen3.5-9b-tp2": ("Qwen/Qwen3.5-9B", {}),
+    "log-l4-qwen2.5-7b fp16": (QWEN_7B, {}),
+    "log-l4-qwen2.5-7b fp16 graphs": (QWEN_7B, {}),
+    "log-l4-qwen2.5-7b fp8": ("RedHatAI/Qwen2.5-7B-Instruct-fp8-dynamic", {}),
+    "log-l4-qwen2.5-7b gptq": (QWEN_7B, {"torch_dtype": "float16", "quantization_config": GPTQ}),
+    "log-4090-qwen2.5-0.5b": (QWEN_7B, HALF_B),
+    "log-5060ti-qwen2.5-0.5b 4096": (QWEN_7B, HALF_B),
+    "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
+    "log-v100-qwen2.5-7b": (QWEN_7B, {}),
+    "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
+}
 IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}
 
 
@@ -123,47 +155,97 @@ def write_json(folder: Path, files: Mapping[str, object]) -> None:
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-PROCESSORS = {"gemma3": write_gemma3_processor, "mistral3": write_mistral3_processor}
+def write_qwen3_5_processor(folder: Path, config: dict[str, Any]) -> None:
+    """A processor of Qwen 3.5 (transformers 4.57: processing_qwen3_vl.py) that knows images, videos and no word."""
+    places = {"vision_start": 248053, "vision_end": 248054, "image": 248056, "video": 248057}
+    config |= {f"{name}_token_id": place for name, place in places.items()}
+    config["vision_config"]["model_type"] = config["model_type"]
+    config["text_config"] |= {
+        "eos_token_id": 248044,
+        "rope_parameters": {
+            "mrope_interleaved": True,
+            "mrope_section": [11, 11, 10],
+            "rope_type": "default",
+            "rope_theta": 10_000_000,
+            "partial_rotary_factor": 0.25,
+        },
+    }
+    words = {"vision_start": "<|vision_start|>", "vision_end": "<|vision_end|>"}
+    words |= {"image": "<|image_pad|>", "video": "<|video_pad|>"}
+    special = {"<unk>": 0, "<bos>": 1, "<pad>": 2, "<eos>": 248044}
+    write_tokenizer(folder, special | {words[name]: place for name, place in places.items()}, {}, {})
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    sees = {
+        "patch_size": 16,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    sees["processor_class"] = "Qwen3VLProcessor"
+    images = {"longest_edge": 16_777_216, "shortest_edge": 65_536}
+    videos = {"longest_edge": 25_165_824, "shortest_edge": 4_096}
+    files = {
+        "config.json": config,
+        "tokenizer_config.json": settings | {"tokenizer_class": "Qwen2TokenizerFast"},
+        "preprocessor_config.json": sees | {"size": images, "image_processor_type": "Qwen2VLImageProcessorFast"},
+        "video_preprocessor_config.json": sees | {"size": videos, "video_processor_type": "Qwen3VLVideoProcessor"},
+    }
+    write_json(folder, files)
+
+
+PROCESSORS = {
+    "gemma3": write_gemma3_processor,
+    "mistral3": write_mistral3_processor,
+    "qwen3_5": write_qwen3_5_processor,
+}
 
 
 def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
     """What vLLM says of a start with the flags of `log`: GiB of weights and cache, and tokens; less where it failed."""
     config = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))[log["model"]]
-    cards = int(log["tp"]) * int(log["pp"])
+    flags = {
+        "max-model-len": log["context"],
+        "gpu-memory-utilization": log["utilization"],
+        "dtype": log["dtype"].removeprefix("torch."),
+        "tensor-parallel-size": log["tp"],
+        "pipeline-parallel-size": log["pp"],
+        "kv-cache-dtype": log["kv_dtype"],
+        "port": str(FIRST_PORT + row),
+    }
+    if log["quantization"] == "fp8":  # the others' configs say theirs
+        flags["quantization"] = "fp8"
+    given = [text for flag, value in flags.items() for text in (f"--{flag}", value)]
+    return started(vllm, f"{int(log['tp']) * int(log['pp'])}xH100", config, given)
+
+
+def served_case(vllm: str, name: str) -> dict[str, float]:
+    """What vLLM says of the start of a case: on its GPUs, with its flags."""
+    words = shlex.split(CASES[name]["command"])
+    before, after = words[: words.index("--")], words[words.index("--") + 3 :]
+    gpu = before[before.index("--gpu") + 1]
+    if "--tensor-parallel-size" in after:
+        gpu = f"{after[after.index('--tensor-parallel-size') + 1]}x{gpu}"
+    stored = json.loads(HUB_CONFIGS.read_text(encoding="utf-8"))
+    configs = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))
+    configs |= {model: row["config"] for row in stored for model in row["names"]}
+    model, more = OTHERS[name]
+    return started(vllm, gpu, configs[model] | more, after[1:])
+
+
+def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> dict[str, float]:
+    """Figures of vLLM's start with a model of this config, whose weights are made up."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        flags = {
-            "max-model-len": log["context"],
-            "gpu-memory-utilization": log["utilization"],
-            "dtype": log["dtype"].removeprefix("torch."),
-            "tensor-parallel-size": log["tp"],
-            "pipeline-parallel-size": log["pp"],
-            "kv-cache-dtype": log["kv_dtype"],
-            "port": str(FIRST_PORT + row),
-        }
-        if log["quantization"] == "fp8":  # the others' configs say theirs
-            flags["quantization"] = "fp8"
         server = [vllm, "serve", folder]
+        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
         if config["model_type"] in PROCESSORS:
             PROCESSORS[config["model_type"]](Path(folder), config)
         else:
             server.append("--skip-tokenizer-init")
-        server += [text for flag, value in flags.items() for text in (f"--{flag}", value)]
-        command = [
-            sys.executable,
-            "-m",
-            "vramtui",
-            "dry-run",
-            "--show-output",
-            "--gpu",
-            f"{cards}xH100",
-            "--steps",
-            "1",
-            "--keep-files",
-        ]
+        dry_run = [sys.executable, "-m", "vramtui", "dry-run", "--show-output", "--steps", "1", "--keep-files"]
         path = f"{Path(vllm).parent}{os.pathsep}{os.environ['PATH']}"
         ran = subprocess.run(
-            [*command, *server],
+            [*dry_run, "--gpu", gpu, *server, *flags],
             capture_output=True,
             text=True,
             check=False,
@@ -187,24 +269,37 @@ def print_table(kept: dict[str, dict[str, float]]) -> None:
         tokens = f"{int(log['kv_tokens']):,} {int(found['kv_tokens']):,}"
         error = found["kv_tokens"] / int(log["kv_tokens"]) - 1
         print(f"{name:66} {weights:>16} {cache:>16} {tokens:>22} {error:>+9.3%}")
+    for name in OTHERS:
+        found, truth = kept.get(name, {}), CASES[name]["truth"]
+        if "kv_tokens" in found:
+            weights, cache = (
+                f"{figure(truth[key]) / 2**30:.2f} {found[f'{said}_gib']:.2f}" if key in truth else ""
+                for key, said in (("weights", "weights"), ("kv_cache", "kv"))
+            )
+            tokens, error = (
+                f"{truth['kv_tokens']:,} {int(found['kv_tokens']):,}",
+                found["kv_tokens"] / truth["kv_tokens"] - 1,
+            )
+            print(f"{name:66} {weights:>16} {cache:>16} {tokens:>22} {error:>+9.3%}")
 
 
 def main() -> None:
     """Run what is asked for, keep it, print all."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     asked.add_argument("vllm", nargs="?", help="without it the table of what is kept")
-    asked.add_argument("rows", nargs="*", type=int)
+    asked.add_argument("rows", nargs="*", help="numbers of the logs on H100s, or names of cases")
     options = asked.parse_args()
     kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     every = logs()
-    rows = options.rows or [row for row in range(len(every)) if str(row) not in kept]
+    rows = options.rows or [str(row) for row in range(len(every)) if str(row) not in kept]
     configs = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))
     for row in rows if options.vllm else ():
-        if every[row]["model"] not in configs:
-            print(f"{row:2} {every[row]['model']}: its pictures' processor is not here", flush=True)
+        log = every[int(row)] if row.isdecimal() else None
+        if log is not None and log["model"] not in configs:
+            print(f"{row:2} {log['model']}: its pictures' processor is not here", flush=True)
             continue
-        kept[str(row)] = served(options.vllm, row, every[row])
-        print(row, every[row]["model"], kept[str(row)], flush=True)
+        kept[row] = served(options.vllm, int(row), log) if log is not None else served_case(options.vllm, row)
+        print(row, kept[row], flush=True)
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     print_table(kept)
 
