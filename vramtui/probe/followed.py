@@ -247,10 +247,9 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
             continue
         owner, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
+        path = owner, packet, overload or "default"
 
-        def call_by_name(
-            keys: Any, *args: Any, at: tuple[str, str, str] = (owner, packet, overload or "default"), **kwargs: Any
-        ) -> Any:
+        def call_by_name(keys: Any, *args: Any, at: tuple[str, ...] = path, **kwargs: Any) -> Any:
             return follow(keys, functools.reduce(getattr, at, torch.ops), *args, **kwargs)
 
         library = torch.library.Library(owner, "IMPL")

@@ -98,6 +98,7 @@ def make_weights_up(load: Any, self: Any, model: Any, model_config: Any) -> Any:
 
 @CHANGES.around(f"{GPTQ}.gptq", "GPTQConfig.maybe_update_config")
 @CHANGES.around(f"{GPTQ}.gptq_marlin", "GPTQMarlinConfig.maybe_update_config")
+@CHANGES.around(f"{GPTQ}.auto_gptq", "AutoGPTQConfig.maybe_update_config")  # since vLLM 0.27 at the latest
 def quantize_blocks(update: Any, self: Any, model: str, *arguments: Any, **named: Any) -> None:
     """Let GPTQ quantise all linear layers of blocks: which it has, vLLM 0.19 reads off the types of weights."""
     update(self, model, *arguments, **named)
