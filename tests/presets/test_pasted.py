@@ -30,8 +30,8 @@ def test_a_service_is_chosen_by_its_name_and_names_are_not_commands() -> None:
     assert not any(map(is_command, ("qwen3 8b", "Llama 3.1 8B Instruct", "a.toml", "vllm", "models/my model")))
     assert all(map(is_command, ("vllm serve x", "A=1 ./run.sh", "python t.py --a 1", "./serve --model x")))
     ollama = {"image": "ollama/ollama", "entrypoint": ["sh", "-c", "ollama serve & ollama pull a:b; wait"]}
-    vllm = {"image": "vllm/vllm-openai", "command": ["A/B", "--port 80"], "environment": ["VLLM_X=${X:-1}"],
-            "deploy": {"resources": {"reservations": {"devices": [{"count": 2}]}}}}  # fmt: skip
+    vllm = {"image": "vllm/vllm-openai", "deploy": {"resources": {"reservations": {"devices": [{"count": 2}]}}}}
+    vllm |= {"command": "A/B --port ${VLLM_P:-80}", "environment": ["VLLM_X=${X:-1}", "VLLM_P=${VLLM_P:-80}"]}
     tables = {"services": {"chat": vllm, "small": ollama, "db": {"image": "postgres"}}}
     assert service_in(tables, "f", "chat").command == "vllm serve A/B --port 80 VLLM_X=1"
     assert service_in(tables, "f", "chat").gpus == 2

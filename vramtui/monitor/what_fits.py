@@ -15,6 +15,7 @@ from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import ServeRun, Workload, own_length
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.serving.vllm import RELEASES
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.planner import Correction
 from vramtui.models.stores.resolve import HubConfig, configs_on_hub, names_on_hub
@@ -25,7 +26,7 @@ from vramtui.presets.model_presets import PUBLISHED, preset_of_known, preset_of_
 from vramtui.presets.named_presets import POPULAR, preset_named
 from vramtui.presets.overrides import apply_overrides
 
-USUAL_SHARE = ServeRun().gpu_memory_utilization
+USUAL_SHARE = RELEASES[0].share
 BEYOND_SHARE = GIB  # left to vLLM beyond its share where other processes hold memory
 STEP = 1024  # tokens: contexts are searched in these steps
 LEAST_CONTEXT = 4096  # tokens that a model has to have room for if nothing else is asked
@@ -228,7 +229,7 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
             continue
         more = [f"run.quantization={quantization}"] if quantization else []
         workload = apply_overrides(preset, (*question.settings, *more)).workload
-        if isinstance(workload.run, ServeRun) and workload.run.gpu_memory_utilization == USUAL_SHARE:
+        if isinstance(workload.run, ServeRun) and workload.run.gpu_memory_utilization is None:
             free = room.device.total_memory
             share = USUAL_SHARE if room.whole == free else min(USUAL_SHARE * room.whole, free - BEYOND_SHARE) / free
             workload = workload.with_run(gpu_memory_utilization=max(0.01, share))

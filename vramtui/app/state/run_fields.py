@@ -100,7 +100,7 @@ def step(workload: Workload, name: str, direction: int) -> Workload:
         at = field.choices.index(value) if value in field.choices else (-1 if direction > 0 else 0)
         after = field.choices[(at + direction) % len(field.choices)]
     elif field.share:
-        after = min(20, max(1, round((value or 0) * 20) + direction)) / 20
+        after = min(20, max(1, round((value or 0.9) * 20) + direction)) / 20
     elif field.tokens and value is not None:
         rungs = sorted({field.least, *(rung for power in range(4, 31) for rung in (1 << power, 3 << (power - 1)))})
         beyond = [rung for rung in rungs if (rung > value if direction > 0 else rung < value)]

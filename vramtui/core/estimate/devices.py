@@ -76,7 +76,7 @@ CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)
 # Whole small computers; RTX for workstations (formerly Quadro); GeForce and Titan. All others are for servers.
 _GROUPS: tuple[tuple[re.Pattern[str], CardGroup], ...] = (
     (re.compile(r"GB10$|Jetson"), "desk and embedded"),
-    (re.compile(r"RTX8000$|A[2456][05]00$|.*Ada$|RTXPRO"), "workstation"),
+    (re.compile(r"RTX[68]000$|A[2456][05]00$|.*Ada$|RTXPRO"), "workstation"),
     (re.compile(r"GTX|RTX|Titan"), "consumer"),
 )
 # What nvidia-smi's names hold besides the card's own.
@@ -118,6 +118,8 @@ def sizes_of(name: str) -> tuple[Device, ...]:
         base = _SIZED.sub("", card(name).name)
     except UserError:
         return ()
+    if base == "RTX6000" and "quadro" not in name.lower():  # three generations bear the name
+        return tuple(device for device in COMPARED if device.name in {"RTX6000", "RTX6000Ada", "RTXPRO6000"})
     same = tuple(device for device in COMPARED if _SIZED.sub("", device.name) == base)
     return same if len(same) > 1 and _plain(base).removeprefix("rtx") == _plain(name).removeprefix("rtx") else ()
 

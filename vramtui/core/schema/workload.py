@@ -259,7 +259,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         engine: `vllm` and `sglang` take a share of the card; `llama.cpp` takes what model and context need; `ollama`
             is llama.cpp with Ollama's defaults, whose context follows from the GPU's memory.
-        gpu_memory_utilization: the share of the card vLLM takes.
+        gpu_memory_utilization: the share of the card vLLM takes; as its release sets it (0.92 since 0.20) when absent.
         mem_fraction_static: the share that SGLang takes for weights and cache; as it sets it for the card when absent.
         max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
         max_num_seqs: sequences at once; when absent vLLM's own default for the card (256, or 1024 from 70 GiB on), or
@@ -273,11 +273,13 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         kv_cache_v: llama.cpp's type of values; that of keys when absent.
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
-        graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21 unless
+        graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.20 unless
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; otherwise on top of it. As the version has it when absent.
-        engine_version: vLLM's release, as 0.6.3, or llama.cpp's build, as b5466; the newest known when absent.
+        engine_version: vLLM's or SGLang's release, as 0.6.3, or llama.cpp's build, as b5466; the newest when absent.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
         kv_connector: vLLM hands keys and values to another server or cache (LMCache), whose buffers are unknown.
+        max_mamba_cache_size: states of whole sequences in SGLang's pool; a share of it when absent.
+        text_only: vLLM loads no tower and profiles no images (--language-model-only).
         gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
         tensor_split: shares of llama.cpp's GPUs (-ts 3,1), as many as parallel.pipeline; alike when absent.
         cpu_moe: the first blocks whose experts llama.cpp leaves in host memory (-ncmoe); none when absent.
@@ -288,14 +290,14 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     engine: Engine = "vllm"
-    gpu_memory_utilization: PositiveFraction = 0.9
+    gpu_memory_utilization: PositiveFraction | None = None
     mem_fraction_static: PositiveFraction | None = None
     max_model_len: Tokens | None = None
     max_num_seqs: Positive | None = None
     max_num_batched_tokens: Tokens | None = None
     precision: Precision = "bf16"
     quantization: Quantization | None = None
-    unquantized: Literal["attention", "attention and outer layers"] | None = None
+    unquantized: Literal["attention", "attention and outer layers", "all but experts"] | None = None
     kv_cache: CacheType | None = None
     kv_cache_v: CacheType | None = None
     block_size: Tokens = 16
@@ -304,6 +306,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine_version: TorchRelease | None = None
     cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
     kv_connector: bool = False
+    max_mamba_cache_size: Positive | None = None
+    text_only: bool = False
     gpu_layers: NotNegative | None = None
     tensor_split: TensorSplit | None = None
     cpu_moe: NotNegative | None = None

@@ -295,10 +295,11 @@ def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
             yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, quantization="q4_k_m")
     else:  # a server with a pool of keys and values
         if run.engine == "vllm":
-            if run.gpu_memory_utilization < LARGE_SHARE:
+            share = run.gpu_memory_utilization or 0
+            if share < LARGE_SHARE:
                 cost = "nothing else has room on the card"
                 yield _mitigation("95 % of the card", FREE, cost, gpu_memory_utilization=LARGE_SHARE)
-            if run.gpu_memory_utilization > 0.5:
+            if not 0 < share <= 0.5:
                 cost = "room for fewer tokens, so fewer requests at once"
                 yield _mitigation("half of the card", SLOWER + 1, cost, gpu_memory_utilization=0.5)
             if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:

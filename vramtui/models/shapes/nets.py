@@ -689,6 +689,7 @@ IMAGE_TOKENS: dict[str, Rule] = {
     ),
     "gemma3": _fixed("mm_tokens_per_image"),
     "gemma3n": _fixed("vision_soft_tokens_per_image"),
+    "gemma4": lambda whole, _vision: {"fixed": whole.whole("vision_soft_tokens_per_image", default=280)},
     "mistral3": _rows,
     **dict.fromkeys(("blip-2", "instructblip"), _fixed("num_query_tokens")),
     "idefics2": lambda whole, _vision: {"fixed": whole.table("perceiver_config").whole("resampler_n_latents")},
@@ -742,10 +743,11 @@ def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool
         ratio = own.values.get("mlp_ratio")
         if isinstance(ratio, (int, float)) and own.maybe("embed_dim", "hidden_size") is not None:
             own = own.changed(intermediate_size=int(own.whole("embed_dim", "hidden_size") * ratio))
-        cell = images.get("cell")
+        cell, pool = images.get("cell"), own.maybe("pooling_kernel_size")
+        side = cell / patch if cell else pool
         return {
             **_sizes(own, gated=gated, rotary=rotary, **names),
-            "per_token": (cell / patch) ** 2 if cell else patches(own) / images["fixed"],
+            "per_token": side**2 if side else patches(own) / images["fixed"],
             "pixels": channels * patch * patch * own.whole("temporal_patch_size", default=1),
         }
     except (DamagedError, KeyError, TypeError, ValueError, ArithmeticError):

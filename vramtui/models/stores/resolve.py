@@ -41,7 +41,7 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
     Args:
         name: `owner/name`, in letters of either case, or its address on huggingface.co.
     """
-    plain = without_address(name).rstrip("/")
+    plain = without_address(name).rstrip("/").replace("___", ".")  # ModelScope's folders
     known = names_on_hub().get(plain.lower()) or configs_on_hub().get(plain.lower())
     if known is not None:
         return known
@@ -64,7 +64,7 @@ def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
     cached = _CACHED.search(path)
     if cached is not None:
         return known_on_hub(f"{cached[1]}/{cached[2]}")
-    return _by_tail().get(PurePath(path).name.lower(), (path, None))
+    return _by_tail().get(PurePath(path).name.lower().replace("___", "."), (path, None))  # ModelScope's ___
 
 
 @lru_cache(1)
@@ -99,16 +99,17 @@ _KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
 _FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
 _TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
 _TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
-# A repository of a model that somebody quantized, by the end of its name.
+# A repository of a model that somebody quantized or converted, by the end of its name.
 _QUANTIZED = re.compile(
     r"(.+?)[-_.](?:(?P<fp8>fp8)|(?P<nvfp4>nvfp4)|(?P<nf4>(?:unsloth-)?bnb-4bit)|(?P<int8>(?:gptq-)?int8|w8a8)|"
-    r"(?P<int4>(?:awq|gptq|autoround|int4|w4a16|4bit)))(?:[-_.][\w.-]+)?",
+    r"(?P<int4>(?:awq|gptq|autoround|int4|w4a16|4bit))|b?f(?:p|loat)?16)(?:[-_.][\w.-]+)?",
     re.IGNORECASE,
 )
 # What owners' quantized models keep in 16 bits, by their config.json.
 _UNQUANTIZED = {
     re.compile(r"meta-llama/.*-fp8", re.IGNORECASE): "attention and outer layers",
-    re.compile(r"nvidia/gemma-4-.*-nvfp4", re.IGNORECASE): "attention",
+    re.compile(r"nvidia/gemma-4-26b-a4b-nvfp4", re.IGNORECASE): "all but experts",
+    re.compile(r"(?:nvidia/gemma-4|redhatai/qwen3\.[5-8]-\d+b-a\d+b)-.*nvfp4", re.IGNORECASE): "attention",
 }
 USUAL_TYPE = "Q4_K_M"  # of Ollama's library and of `llama-server -hf`
 
@@ -142,7 +143,8 @@ def other_spelling(text: str) -> OtherSpelling | None:
         usual = "mxfp4" if name is not None and "gpt-oss" in name else usual
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     if quantized := _QUANTIZED.fullmatch(text):
-        name = _find_name(quantized[1]) or _find_name(quantized[1].rpartition("/")[2])
+        plain = quantized[1].rpartition("/")[2].lower()
+        name = _find_name(quantized[1]) or _find_name(plain) or _find_name(plain.removesuffix("-text"))
         unquantized = next((words for repository, words in _UNQUANTIZED.items() if repository.fullmatch(text)), "")
         kind = quantized.lastgroup or ""
         # Unsloth quantizes the scales again (bnb_4bit_use_double_quant of its config.json).

@@ -148,7 +148,7 @@ def command_in(text: str) -> Pasted:
         variables |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), str(gpus))
         variables |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes))
         variables["SLURM_NTASKS"] = str(nodes * (tasks or gpus))
-    start, is_launcher = [""], False
+    start, is_launcher, used = [""], False, ""
     for words in _segments(text):
         flat: list[str] = []
         for word in words:  # a variable may hold several options
@@ -157,11 +157,13 @@ def command_in(text: str) -> Pasted:
             flat += shlex.split(plain) if several else [plain]
         started = list(_started(flat, variables))
         if started and (launches := _STARTS.fullmatch(PurePath(started[0]).name) is not None) >= is_launcher:
-            start, is_launcher = started, launches
+            start, is_launcher, used = started, launches, " ".join(words)
     if not start[0]:
         raise UserError(f"{printable(text.strip()[:60])!r} starts no training or server that is known")
     tag = re.search(r"vllm[\w-]*:v?(\d+\.\d+(?:\.\d+)?)\b", text)  # of an image, which names vLLM's release
     release = [f"engine_version={tag[1]}"] if tag is not None else []
+    for match in _VARIABLE.finditer(used):  # one that an option took counts there
+        variables.pop(match[1] or match[2], None)
     command = shlex.join([*_with_options(start, variables), *release])
     return Pasted(command, None if gpus is None else gpus * nodes, card)
 
@@ -184,7 +186,8 @@ def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Paste
     chosen = service or next(iter(commands))
     stated = services[chosen].get("environment") or {}
     pairs = stated.items() if isinstance(stated, Mapping) else (str(one).partition("=")[::2] for one in stated)
-    variables = [f"{key}={_with_variables(str(value), {})}" for key, value in pairs]
+    own = f"{services[chosen].get('entrypoint')} {services[chosen].get('command')}"
+    variables = [f"{key}={_with_variables(str(value), {})}" for key, value in pairs if f"${{{key}:-" not in own]
     image = f"# {services[chosen].get('image', '')}\n"
     pasted = command_in(image + shlex.join([*variables, *commands[chosen]]))
     counts = re.findall(r"'count': (\d+)", str(services[chosen].get("deploy")))

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.oom.context import job_of
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import DERIVED, Preset, PresetFile
-from vramtui.core.schema.workload import Engine, InferRun, Run, ServeRun, TrainRun
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.readers.bounded import open_plain, path_text
 from vramtui.models.specs.decoder import decoder_spec, linear_layers, resolve_target_modules
@@ -135,25 +135,31 @@ def _read(path: Path) -> bytes:
 
 
 def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
-    """Derive the preset of a running process of this host, by its command line or that of the processes which started
-    it; None if they name no model that this user may read.
+    """Derive the preset of a running process of this host, by its command line or, for a server's or launcher's worker,
+    those of the processes of the same user above it; None if they name no model that this user may read.
     """
-    for process, text in ((pid, command), *_starters(pid, command, proc)):
-        release = _vllm_release(text, place := place_of(process, text, proc))
-        preset_file = derived_preset(f"{text} {release}".rstrip(), place)
-        if preset_file is not None:
+    is_worker = _WORKER.search(command[:LONGEST]) is not None
+    for _ in range(1 + MOST_ABOVE * is_worker):
+        text, place = command, place_of(pid, command, proc)
+        if place is not None and "vllm" in command.lower():
+            # The release of vLLM next to the interpreter or script of the process.
+            words = (*read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
+            folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
+            names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
+            text += next((f" engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
+        preset_file = derived_preset(text, place)
+        match = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
+        above = int(match[1]) if match else 0
+        if preset_file is not None or above <= 1:
             return preset_file
+        try:
+            same = (proc / str(above)).stat().st_uid == (proc / str(pid)).stat().st_uid
+        except OSError:
+            return None
+        if not same or not (started := _words(proc / str(above))):
+            return None
+        pid, command = above, shlex.join(started)
     return None
-
-
-def _vllm_release(command: str, place: JobPlace | None) -> str:
-    """The release of vLLM next to the interpreter or script of a process, as an option; empty if there is none."""
-    if place is not None and "vllm" in command.lower():
-        words = (*read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
-        folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
-        names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
-        return next((f"engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
-    return ""
 
 
 def why_none(pid: int, command: str, proc: Path = PROC) -> str:
@@ -177,28 +183,6 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
         except KeyError:
             return f"model file not readable (owner {owner})"
     return "model file not found"
-
-
-def _starters(pid: int, command: str, proc: Path) -> Iterator[tuple[int, str]]:
-    """The processes of the same user above a server's or launcher's worker, the nearest first, with their command
-    lines; none for any other process.
-    """
-    if not _WORKER.search(command[:LONGEST]):
-        return
-    for _ in range(MOST_ABOVE):
-        match = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
-        above = int(match[1]) if match else 0
-        if above <= 1:
-            return
-        try:
-            same = (proc / str(above)).stat().st_uid == (proc / str(pid)).stat().st_uid
-        except OSError:
-            return
-        words = _words(proc / str(above))
-        if not same or not words:
-            return
-        pid = above
-        yield pid, shlex.join(words)
 
 
 def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
@@ -228,7 +212,9 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
     unused += [f"the service {name}" for name in pasted.others]
     words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
     if pasted.gpus is not None:
-        words.append(f"The file asks for {pasted.gpus} {f'{pasted.card} ' if pasted.card else ''}GPUs.")
+        size = re.fullmatch(r"(\d+)gb?", pasted.card, re.IGNORECASE)
+        kind, of = ("", f" of {size[1]} GB") if size else (f"{pasted.card} ".lstrip(), "")
+        words.append(f"The file asks for {pasted.gpus} {kind}GPU{'s' * (pasted.gpus > 1)}{of}.")
     is_said = " is read as " in derived.preset.notes
     if assumed := [key.removeprefix("run.") for key in derived.assumed if not (is_said and key == "model")]:
         words.append(f"Not stated, so assumed: {', '.join(assumed)}.")
@@ -256,6 +242,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
     )
     candidates = [*([option] if option is not None else []), *(Option("", word, word) for word in words)]
     candidates += [Option("", "config.json", "config.json in its folder")] * line.script.endswith(".py")
+    library = PresetLibrary()
     for named in candidates:
         model, preset = None, None
         try:
@@ -268,22 +255,51 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
             preset = None if model is None else preset_of(model.path, model.name)
         except (UserError, OSError):
             model = None
-        if model is None:
-            model, preset = _find_known(named.value, place, is_model=named is option, hub=hub)
-        if model is None or preset is None:
+        if model is None:  # the Hub's of that name, or one whose name a folder has that cannot be read
+            name, preset_file, store = named.value, None, "the bundled models"
+            by_folder = name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
+            if by_folder and named is option:
+                store, seen = f"the folder's name, {name}, whose files cannot be read", False
+                with suppress(OSError):  # a folder that this user can list holds no model, or an unknown one
+                    folder = None if place is None else place.find(name)
+                    seen = folder is not None and (folder.is_file() or any(True for _ in folder.iterdir()))
+                preset_file = None if seen else preset_of_folder(name, library)
+            elif not by_folder and place is not None and exists(place.find(name)):
+                continue
+            elif not by_folder:
+                preset_file = preset_known(name, library)
+            if preset_file is None and named is option:
+                with suppress(UserError):
+                    preset_file, store = preset_named(name, library, hub=hub), "its other spelling"
+            if preset_file is None:
+                continue
+            assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # its owner was not named
+            model = LocalModel(name=preset_file.key, path=Path(preset_file.path), store=store, assumed=assumed)
+            preset = preset_file.preset
+        if preset is None:
             continue
         title = (model.name or preset.name).rpartition("/")[2]
         others = [file for file in files if file.name != named.value]
         # `train.py` without its model's name does not identify the job.
         match = match_words(line, named) if named.value in line.words else None
-        run = _run(preset.run, kind.value if kind else "train" if others else "infer", engine_of(line, family))
+        run, does = preset.run, kind.value if kind else "train" if others else "infer"  # before its flags
+        engine, quantization = engine_of(line, family), getattr(run, "quantization", None)
+        if does == "train":
+            run = TrainRun(sequence_length=getattr(run, "max_model_len", getattr(run, "sequence_length", None)))
+        elif does == "serve" and isinstance(run, ServeRun):
+            context = None if engine == "ollama" else run.max_model_len
+            run = msgspec.structs.replace(run, engine=engine, max_model_len=context)
+        elif does == "serve":
+            run = ServeRun(engine=engine, precision=run.precision, quantization=quantization)
+        elif isinstance(run, ServeRun):
+            run = InferRun(precision=run.precision, quantization=quantization, sequence_length=run.max_model_len)
         preset = msgspec.structs.replace(preset, name=title, run=run, match=match)
         key = f"{DERIVED}{printable(title)}"
         preset_file = PresetFile(key=key, path=str(model.path), bundled=True, preset=preset)
         if files and isinstance(run, TrainRun):
             settings = {
                 key: one
-                for key, one in settings_of_files(files, PresetLibrary()).items()
+                for key, one in settings_of_files(files, library).items()
                 if key.split(".")[0] in ("run", "parallel") and key != "run.kind"
             }
             values = [f"{key}={value}" for key, (value, _) in settings.items() if value is not None]
@@ -293,61 +309,14 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
                 preset_file = msgspec.structs.replace(preset_file, preset=changed, known=known)
         preset_file = with_command(preset_file, command)
         source = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
-        assumed = ["model"] if model.assumed else []
-        assumed += [] if kind or others else ["run.kind"]
+        unstated = ["model"] * model.assumed + ["run.kind"] * (kind is None and not others)
         return msgspec.structs.replace(
             preset_file,
             bundled=False,
             derived=printable(source if named.value in source else f"{named.value}: {source}"),
-            assumed=(*assumed, *preset_file.assumed),
+            assumed=(*unstated, *preset_file.assumed),
         )
     return None
-
-
-def _find_known(
-    name: str, place: JobPlace | None, *, is_model: bool, hub: bool
-) -> tuple[LocalModel | None, Preset | None]:
-    """Find the model that the Hub has under `name`, or whose name a folder has that cannot be read."""
-    library = PresetLibrary()
-    by_folder = name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
-    if by_folder:
-        seen = not is_model
-        if not seen and place is not None:
-            folder = place.find(name)
-            try:  # a folder that this user can list holds no model, or an unknown one
-                seen = folder.is_file() or any(True for _ in folder.iterdir())
-            except OSError:
-                seen = False
-        preset_file = None if seen else preset_of_folder(name, library)
-        store = f"the folder's name, {name}, whose files cannot be read"
-    elif place is not None and exists(place.find(name)):
-        return None, None
-    else:
-        preset_file, store = preset_known(name, library), "the bundled models"
-    if preset_file is None and is_model:
-        with suppress(UserError):
-            preset_file = preset_named(name, library, hub=hub)
-            store = "its other spelling"
-    if preset_file is None:
-        return None, None
-    assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # the owner of the model was not named
-    model = LocalModel(name=preset_file.key, path=Path(preset_file.path), store=store, assumed=assumed)
-    return model, preset_file.preset
-
-
-def _run(run: Run, kind: str, engine: Engine) -> Run:
-    """A run of the process's kind, for the model of `run`, before its flags."""
-    quantization = getattr(run, "quantization", None)
-    if kind == "serve":
-        if isinstance(run, ServeRun):
-            context = None if engine == "ollama" else run.max_model_len
-            return msgspec.structs.replace(run, engine=engine, max_model_len=context)
-        return ServeRun(engine=engine, precision=run.precision, quantization=quantization)
-    if isinstance(run, ServeRun):
-        run = InferRun(precision=run.precision, quantization=quantization, sequence_length=run.max_model_len)
-    if kind == "train":
-        return TrainRun(sequence_length=getattr(run, "sequence_length", None))
-    return run
 
 
 def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:

@@ -231,17 +231,3 @@ MODEL_KEYS = (
     "model_name_or_path", "base_model", "pretrained_model_name_or_path", "checkpointer.checkpoint_dir", "model",
 )  # fmt: skip
 FILE_KEYS = ("deepspeed", "deepspeed_config.deepspeed_config_file")
-
-
-def kind_of_file(keys: Mapping[str, object]) -> str | None:
-    """Return the kind of a file with these dotted keys; None if no key is known."""
-    tops = {key.partition(".")[0] for key in keys}
-    signs = (
-        ("deepspeed", bool({"zero_optimization", "train_micro_batch_size_per_gpu"} & tops)),
-        ("accelerate", bool({"compute_environment", "distributed_type"} & tops)),
-        ("axolotl", "base_model" in tops),
-        ("llamafactory", bool({"finetuning_type", "cutoff_len"} & tops)),
-        ("torchtune", any(key.endswith("._component_") for key in keys)),
-        ("trainer", bool(keys.keys() & KEYS["trainer"].keys())),
-    )
-    return next((kind for kind, seen in signs if seen), None)

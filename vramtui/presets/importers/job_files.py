@@ -14,7 +14,7 @@ from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
-from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, NOT_MODELLED, WEIGHTLESS, kind_of_file
+from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, NOT_MODELLED, WEIGHTLESS
 
 MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -42,7 +42,16 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
     """
     title = printable(name if name is not None else str(path))
     values = dict(_spelt(read_tables(path, title)))
-    kind = kind_of_file(values)
+    tops = {key.partition(".")[0] for key in values}
+    signs = (
+        ("deepspeed", {"zero_optimization", "train_micro_batch_size_per_gpu"} & tops),
+        ("accelerate", {"compute_environment", "distributed_type"} & tops),
+        ("axolotl", "base_model" in tops),
+        ("llamafactory", {"finetuning_type", "cutoff_len"} & tops),
+        ("torchtune", any(key.endswith("._component_") for key in values)),
+        ("trainer", values.keys() & KEYS["trainer"].keys()),
+    )
+    kind = next((kind for kind, seen in signs if seen), None)
     if kind is None:
         raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
     return JobFile(title, kind, values)

@@ -3,7 +3,7 @@ running job's own, with its launcher's defaults.
 """
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path, PurePath
@@ -351,7 +351,13 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         if off and "run.checkpointing" not in known:
             workload = _changed(workload, "run.checkpointing", "none") or workload
             known["run.checkpointing"] = Known("run.checkpointing", "command line", off)
-        kinds = {*_kinds(line, family)}
+        kinds = {family}
+        if family == "trainer":
+            kinds |= {"Trainer"} if line.find("per_device_train_batch_size", "do_train") is not None else set()
+            is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
+            if is_named or {"stage", "finetuning_type"} <= {option.name for option in line.options}:
+                stated = line.find("finetuning_type")
+                kinds |= {"LLaMA-Factory", f"LLaMA-Factory, finetuning_type {(stated and stated.value) or 'lora'}"}
         started = [
             one for one in _defaults()["launchers"]
             if one["kind"] in kinds and re.fullmatch(one.get("script", ".*"), line.script)
@@ -365,57 +371,49 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
     preset = msgspec.structs.replace(
         preset_file.preset, model=workload.model, run=workload.run, parallel=workload.parallel
     )
-    assumed = _left_open(workload, known) if bundled else ()
+    # Unknown keys on which the run's memory depends most; all servers but llama.cpp take their share of the card.
+    run = workload.run
+    if isinstance(run, ServeRun):
+        follows = run.engine == "ollama" or (run.is_llama_cpp and run.max_model_len is not None)
+        assumed = ["run.max_model_len"] if follows and "run.max_model_len" not in known else []
+    else:
+        sizes = [one for one in ("batch_size", "sequence_length", "precision") if getattr(run, one, None) is not None]
+        assumed = [f"run.{one}" for one in sizes if f"run.{one}" not in known]
+    if isinstance(run, TrainRun):
+        is_said = any(key in known for key in ("run.lora", "run.lora.rank", "run.lora.target_modules"))
+        assumed += [] if is_said else ["run.lora"]
+        assumed += [] if run.lora is None or "run.lora.rank" in known else ["run.lora.rank"]
+        assumed += [] if "run.checkpointing" in known else ["run.checkpointing"]
+    assumed = assumed if bundled else []
     if not known and not assumed:
         return preset_file
-    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()), assumed=assumed)
+    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()), assumed=tuple(assumed))
 
 
 def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection[JobFile] = ()) -> list[str]:
     """The options of a command, as written, that are not understood or do not apply to the run."""
-    family, read = (
-        family_of(line),
-        {word for known in preset_file.known for word in (known.words, *known.words.split())},
-    )
-    table = FLAGS[family]
-    named = model_named(line, family)
+    family = family_of(line)
+    read = {word for known in preset_file.known for word in (known.words, *known.words.split())}
+    table, named = FLAGS[family], model_named(line, family)
+    others = {*MODEL_FLAGS, *_ADAPTERS, *LAUNCHED, *SHARED, *OWN, *FILE_OPTIONS, "nnodes", "num_nodes", "resolution"}
+    others |= {"fsdp", "use_fsdp", "fsdp_sharding_strategy", "zero_stage", "finetuning_type"}
 
     def is_used(option: Option) -> bool:
         if option.name in table:
-            spelled = table[option.name][1](option.value)
-            if spelled is None:
+            key, spell = table[option.name]
+            if spell(option.value) is None:
                 return option.value.lower() in SAYS_NOTHING
-            return printable(option.flag) in read or table[option.name][0] in _COARSE
-        known = (*MODEL_FLAGS, *_ADAPTERS, *LAUNCHED, *SHARED, *OWN, *FILE_OPTIONS, "nnodes", "num_nodes", "resolution")
+            return printable(option.flag) in read or key in _COARSE
         return (
             option == named
-            or option.name in known
+            or option.name in others
             or (option.name in {"sm", "split_mode"} and option.value in {"none", "layer"})
-            or option.name in {"fsdp", "use_fsdp", "fsdp_sharding_strategy", "zero_stage", "finetuning_type"}
             or is_checkpointing_off(option.name, option.value)
             or any(file.name == option.value for file in files)
             or WEIGHTLESS.match(option.name) is not None
         )
 
     return [option.flag for option in line.options if not is_used(option)]
-
-
-def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
-    """The keys on which the run's memory depends most and that are unknown. All servers but llama.cpp take their share
-    of the card whatever they are.
-    """
-    run = workload.run
-    if isinstance(run, ServeRun):
-        follows = run.engine == "ollama" or (run.is_llama_cpp and run.max_model_len is not None)
-        return ("run.max_model_len",) if follows and "run.max_model_len" not in known else ()
-    sizes = ("batch_size", "sequence_length", "precision")
-    keys = [f"run.{name}" for name in sizes if f"run.{name}" not in known and getattr(run, name, None) is not None]
-    if isinstance(run, TrainRun):
-        is_said = any(key in known for key in ("run.lora", "run.lora.rank", "run.lora.target_modules"))
-        keys += [] if is_said else ["run.lora"]
-        keys += [] if run.lora is None or "run.lora.rank" in known else ["run.lora.rank"]
-        keys += [] if "run.checkpointing" in known else ["run.checkpointing"]
-    return tuple(keys)
 
 
 def _has(workload: Workload, key: str) -> bool:
@@ -465,14 +463,3 @@ def _defaults() -> dict[str, Any]:
     for sets in (*tables["files"].values(), *(one["sets"] for one in tables["launchers"])):
         sets.update({"run.lora": None} if sets.get("run.lora") == "none" else {})
     return tables
-
-
-def _kinds(line: CommandLine, family: str) -> Iterator[str]:
-    yield family
-    if family == "trainer":
-        if line.find("per_device_train_batch_size", "do_train") is not None:
-            yield "Trainer"
-        is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
-        if is_named or {"stage", "finetuning_type"} <= {option.name for option in line.options}:
-            option = line.find("finetuning_type")
-            yield from ("LLaMA-Factory", f"LLaMA-Factory, finetuning_type {(option and option.value) or 'lora'}")

@@ -1,5 +1,6 @@
 """A server's pieces: the model's weights in their own types, and from all pieces an Estimate."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -25,6 +26,7 @@ from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.models.spec import Parameter
 
+UNIFIED = ("GB10", "Jetson")  # names of GPUs whose memory is the host's begin so
 CACHED = Fact(
     "cached", "what the allocator or the server holds beyond these parts", "the caching allocator keeps freed blocks"
 )
@@ -83,7 +85,8 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
         outer = 2 if "outer" in run.unquantized else 0
         stored: list[Parameter] = []
         for one in tensors:
-            plain = 0 if not one.layer else min(outer, one.count) if one.module.startswith(OF_MLP) else one.count
+            in_mlp = one.module.startswith("experts_" if run.unquantized == "all but experts" else OF_MLP)
+            plain = 0 if not one.layer else min(outer, one.count) if in_mlp else one.count
             as_is = msgspec.structs.replace(one, count=plain, bits=one.bits or 8 * recipe.frozen)
             stored += [part for part in (as_is, msgspec.structs.replace(one, count=one.count - plain)) if part.count]
         tensors = tuple(stored)
@@ -127,7 +130,8 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     return ServedWeights(on_card, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
 
 
-def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
+def weight_parts(weights: ServedWeights, rotary: int = 0) -> dict[str, Fact]:
+    """The parts of weights, and sines and cosines of every position, one table for all layers."""
     return {
         "weights": Fact(
             "weights",
@@ -142,7 +146,20 @@ def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
             "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
             bytes=weights.blocks.tails,
         ),
+        "rotary table": Fact(
+            "weights", "sines and cosines of each position", "the engine's layers", bytes=rotary, count=1
+        ),
     }
+
+
+def engine_release(run: ServeRun, engine: str, example: str) -> tuple[int, ...]:
+    """The release of `run.engine_version`; empty without one."""
+    release = tuple(map(int, re.findall(r"\d+", run.engine_version or "")[:3]))
+    if run.engine_version and not any(release):
+        raise UserError(
+            f"run.engine_version: {run.engine_version!r} is not a release of {engine}; write it as {example}"
+        )
+    return release
 
 
 def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
@@ -176,10 +193,13 @@ def served(
     parts += [CACHED.part("cached", reserved - allocated), context_part(device, ALWAYS)]
     if nccl:
         parts.append(nccl_part(ranks, device.capability, links))
-    moments: list[tuple[Phase, list[Fact], int | None, int | None]] = [
-        ("build", [fact for fact in facts.values() if fact.line == "weights"], None, None),
-        ("serve", [fact for fact in facts.values() if fact.line in LASTING], allocated, ledger.reserved),
-    ]
+    built, served_sizes = (
+        {str(line): size for line, size in leaves.items() if size and line in lasting}
+        for lasting in ({"weights"}, LASTING)
+    )
+    moments: tuple[tuple[Phase, dict[str, int], int], ...] = (
+        ("build", built, sum(built.values())), ("serve", served_sizes, allocated),
+    )  # fmt: skip
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -189,17 +209,13 @@ def served(
             Moment(
                 phase=phase,
                 step=0,
-                allocated=sum(fact.bytes for fact in alive),
+                allocated=sum(there.values()),
                 reserved=reserved,
-                peak_allocated=peak or sum(fact.bytes for fact in alive),
+                peak_allocated=peak,
                 peak_reserved=reserved,
-                categories={
-                    line: size
-                    for line in CATEGORIES
-                    if (size := sum(fact.bytes for fact in alive if fact.line == line))
-                },
+                categories=there,
             )
-            for phase, alive, peak, reserved in moments
+            for phase, there, peak in moments
         ),
         assumptions=assumptions,
     )
