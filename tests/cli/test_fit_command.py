@@ -168,14 +168,6 @@ def test_the_smallest_card_comes_before_the_table(monkeypatch: pytest.MonkeyPatc
     assert lines[0].startswith("smallest card that fits: data centre H800, workstation RTXPRO6000, consumer none")
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), rows(__file__, "bad_maps_are_one_sentence"))
-def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
-    done = invoke("fit", "gpt2-124m", "--gpu", "T4", *arguments)
-    assert done.exit_code == 2
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_without_a_card_every_card_is_answered() -> None:
     code, read = document("llama-3.1-8b-serve")
