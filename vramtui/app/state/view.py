@@ -26,7 +26,7 @@ SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 RowId = ProcessKey | tuple[str, str]
 
 
-class ProcessRow(msgspec.Struct, frozen=True, eq=False):
+class ProcessRow(msgspec.Struct, frozen=True, eq=False, gc=False):  # as a Process
     """One line of the process table; sizes in bytes.
 
     Its `kind`: a group of rows; a process; an exited one; the memory of a GPU's MIG instances, of no known process, or

@@ -74,7 +74,7 @@ class FastSample(msgspec.Struct, frozen=True, gc=False):
     interval: float
 
 
-class Peak(msgspec.Struct, frozen=True, kw_only=True):
+class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`.
 
     `interval` is how many seconds lay between the looks when a sampled one was seen; None while there was but one.
