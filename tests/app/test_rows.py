@@ -393,15 +393,16 @@ def test_ranks_users_and_gpus_are_rows_that_open_and_every_row_has_a_place() -> 
 
 def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
     rows: list[Process] = []
-    for job in ("gpu01:29500", "gpu01:29501"):
+    for job, more in (("gpu01:29500", GIB), ("gpu01:29501", MIB)):
         for rank in range(2):
             place = JobRank(job=job, rank=rank, size=4, launcher="torchrun")
-            process = scenes.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=scenes.START)
+            process = scenes.process(100 + len(rows), GIB + rank * more, "python train.py", started_at=scenes.START)
             rows.append(msgspec.structs.replace(process, rank=place))
     sample = scenes.sample(scenes.gpu(0, *rows))
     groups = RowGroups(list(listing_of(sample, whole=False)), "job", ())
     notes = [row.note for row in groups if row.kind == "group"]
-    assert notes == ["▸ 2 of 4 ranks on GPU 0, worst rank 1, uneven +33.3 %: python train.py"] * 2
+    uneven = ", worst rank 1, uneven +33.3 %"
+    assert notes == [f"▸ 2 of 4 ranks on GPU 0{worst}: python train.py" for worst in (uneven, "")]
 
 
 @pytest.mark.parametrize(("one", "other", "same"), [

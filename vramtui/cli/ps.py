@@ -345,7 +345,7 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
         frees = []
 
         def total_of(gpu: readings.Gpu) -> str:
-            name = printable(gpu.name)
+            name = printable(gpu.name) + (" (simulated)" if snapshot.sample.source == readings.EMULATED else "")
             if gpu.memory.unified:
                 return f"of the host's memory, shared by {name}"
             if gpu.memory.total is None:

@@ -46,6 +46,7 @@ MOST_EXITED_SHOWN = 50
 SMALL = 32 * MIB  # a smaller remainder shares the driver's row
 # Unattributed memory has a row from so many bytes, and from such a part of its GPU on; the rest is in the sum below.
 WORTH_A_ROW, WORTH_OF_GPU = 256 * MIB, 0.02
+UNEVEN = 0.05  # the largest rank over the ranks' mean from which a job's heading names it
 PLAY = 0.75  # of the last digit shown: a row whose size changes by less keeps its place
 # The order on one GPU.
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
@@ -609,7 +610,7 @@ def job_words(rows: Iterable[ProcessRow], host: str) -> str:
     job = jobs[0]
     gpus = sorted({gpu for rank in job.ranks for gpu in rank.gpus})
     words = [f"{len(job.ranks)} of {job.size} ranks on GPU {', '.join(map(str, gpus))}"]
-    if job.imbalance is not None:
+    if job.imbalance is not None and job.imbalance > UNEVEN:
         beyond = "" if job.worst.fraction is None else f" {format_percent(job.worst.fraction)}"
         words += [f"worst rank {job.worst.rank}{beyond}", f"uneven {format_percent(job.imbalance)}"]
     return ", ".join(words)
