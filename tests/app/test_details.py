@@ -133,9 +133,9 @@ def test_each_gauge_draws_the_hour_and_nothing_before_the_first_look() -> None:
     rows = dict(gauge_rows(history.gauges[card.uuid], card, HOUR, HOUR, 20))
     assert list(rows) == ["utilization", "memory", "power"]  # nobody told of a temperature
     words, top, bottom = rows["utilization"]
-    assert words == "100 %, at most 100 %"
+    assert words == "100 %, peak 100 %"
     assert (len(top), top.strip(), bottom[10:]) == (20, "⣿" * 10, "⣿" * 10)
-    assert rows["power"][0] == "650 W, at most 650 W"
+    assert rows["power"][0] == "650 W, peak 650 W"
     curve = Curve()
     curve.add(100.0, (50,))
     ((_, (_, *drawn)),) = gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)

@@ -220,7 +220,7 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
     def titles(self, view: TimelineView) -> tuple[str, str]:
         """The subtitle is `build`'s."""
         sides = " and ".join(side for side, _ in lanes(view))
-        return f"Phases{f' · {sides}' if sides else ''} · allocated by category at the end of each", ""
+        return f"Phases{f' · {sides}' if sides else ''} · allocated at the end of each phase", ""
 
     def action_move(self, lines: int) -> None:
         self._top = max(0, self._top + lines)

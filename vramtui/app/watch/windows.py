@@ -82,7 +82,7 @@ def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, wid
         places = fullest(curve.times, values, end - span, end, 2 * max(LEAST_COLUMNS, width))
         drawn = [None if place is None else values[place] for place in places]
         known = [value for value in drawn if value is not None]
-        most = f", at most {form(max(known))}" if known else ""
+        most = f", peak {form(max(known))}" if known else ""
         dots = levels(drawn, max(least, *values), ROWS)
         rows.append((name, [f"{form(values[-1])}{most}", *braille_rows(dots, ROWS)]))
     return rows
@@ -334,7 +334,7 @@ def gpu_facts(gpu: Gpu) -> Facts:
         xids = [
             (_clock(at), xid_sentence(code) + (f" ({counts[code]} times)" if counts[code] > 1 else ""))
             for code, at in sorted(latest.items(), key=lambda pair: -pair[1])
-        ] or [("XID errors", "none since this program looks")]
+        ] or [("XID errors", "none since the start")]
     facts = [("name", gpu.name), ("uuid", gpu.uuid)]
     if gpu.state != "ok":
         facts.append(("state", f"{gpu.state}: {gpu.reason}"))

@@ -23,7 +23,6 @@ DEFERRED = (
     "textual.css._help_text", "textual.pilot", "textwrap", "tokenize", "traceback", "typing_extensions", "unicodedata",
     "urllib.parse",
 )  # fmt: skip
-STAYS = "textual.pilot"  # imported again when the app runs
 # The names of characters that are keys; of letters and digits none is asked for.
 PUNCTUATION = dict(zip(" " + string.punctuation, (
     "SPACE", "EXCLAMATION MARK", "QUOTATION MARK", "NUMBER SIGN", "DOLLAR SIGN", "PERCENT SIGN", "AMPERSAND",
@@ -117,9 +116,9 @@ def defer() -> None:
 
 
 def end_deferring() -> None:
-    """Let every further import load the module itself."""
+    """Let every further import load the module itself, except Textual's when the app begins to run."""
     for name in DEFERRED:
-        if name != STAYS and isinstance(sys.modules.get(name), LateModule):
+        if name != "textual.pilot" and isinstance(sys.modules.get(name), LateModule):
             del sys.modules[name]
     for name in UNUSED:
         if sys.modules.get(name) is None:
