@@ -101,7 +101,7 @@ _TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
 _TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
 # A repository of a model that somebody quantized or converted, by the end of its name.
 _QUANTIZED = re.compile(
-    r"(.+?)[-_.](?:(?P<fp8>fp8)|(?P<nvfp4>nvfp4)|(?P<nf4>(?:unsloth-)?bnb-4bit)|(?P<int8>(?:gptq-)?int8|w8a8)|"
+    r"(.+?)(?:-quantized)?[-_.](?:(?P<fp8>fp8)|(?P<nvfp4>nvfp4)|(?P<nf4>(?:unsloth-)?bnb-4bit)|(?P<int8>(?:gptq-)?int8|w8a8)|"
     r"(?P<int4>(?:awq|gptq|autoround|int4|w4a16|4bit))|b?f(?:p|loat)?16)(?:[-_.][\w.-]+)?",
     re.IGNORECASE,
 )
