@@ -23,12 +23,14 @@ test: $(VENV)/.installed-dev ## All checks and all tests (some 10 minutes on two
 collected: $(VENV)/.installed-dev ## Compile the tests
 	@$(BIN)/pytest -q -n 0 --collect-only > /dev/null 2>&1 || true # the run of the tests reports errors
 
+# On a busy machine the wait for a clock or another process can be too short, so tests that failed run once more.
+PYTEST = $(if $(PRELOAD),LD_PRELOAD=$(PRELOAD)) $(BIN)/pytest -q
+AGAIN = { echo "These failed in the parallel run; they run once more by themselves:"; \
+	$(PYTEST) --last-failed --last-failed-no-failures none; }
+
 # Five workers on two cores: a test waits for a clock or another process in a third of its time.
-# On a busy machine that wait can be too short, so tests that failed run once more by themselves.
 tests: $(VENV)/.installed-dev ## All tests
-	$(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder || \
-		{ echo "These failed in the parallel run; they run once more by themselves:"; \
-		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
+	$(PYTEST) -n 5 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 
 test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (about a minute on two cores)
 	$(BIN)/pytest -q -n 2 --dist loadfile --fast
@@ -41,7 +43,7 @@ REFUSING := \#include <errno.h>\nint unshare(int flags) { (void)flags; errno = E
 ORDINARY := --reuid=12345 --regid=12345 --clear-groups
 
 test-dry-runs: $(VENV)/.installed-dev ## The tests of dry runs
-	LD_PRELOAD=$(PRELOAD) $(BIN)/pytest -q -n 2 --dist loadfile $(DRY_RUN_TESTS)
+	$(PYTEST) -n 2 --dist loadfile $(DRY_RUN_TESTS) || $(AGAIN)
 
 # As in a container without namespaces.
 test-refusing: $(VENV)/.installed-dev ## The tests of dry runs where the kernel gives no namespace
