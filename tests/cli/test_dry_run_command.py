@@ -445,7 +445,7 @@ def test_output_that_has_not_come_yet_is_not_waited_for_in_silence() -> None:
 
 @pytest.mark.usefixtures("warm_children")
 def test_several_gpus_are_one_table_and_one_list() -> None:
-    lines = run(*MAIN, gpu="4090,2xH100").stdout.partition("\nnote: no namespace")[0].splitlines()
+    lines = run(*MAIN, gpu="4090,2xH100").stdout.partition("\nnote: ")[0].splitlines()
     assert [line.split()[0] for line in lines if line[:1] != "─"] == ["GPU", "RTX4090", "2xH100"]
     assert sum("✓ fits" in line for line in lines) == 2
     read = json.loads(run(*MAIN, gpu="4090,2xH100", options=("--json",)).stdout)
