@@ -119,6 +119,7 @@ GUESSED = {
     "an attribute": "class Kept: pass\nkept = Kept()\nkept.n = x.sum().item() * 2\nn = round(kept.n)\n",
     "another tensor": "t = torch.tensor([x.sum().item(), 3.0])\nn = int(t.max())\n",
     "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
+    "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 9:\n    n = 2\n",
 }
 LOGGED = {

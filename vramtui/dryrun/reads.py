@@ -112,7 +112,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCa
             is_condition=uses.get((path, line)) == COMPARED,
             decides=not inside.startswith(HEALTHY)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
-            and decides(_text(path), line, uses.get((path, line), 0) if inside.endswith(FOLLOWED) else COMPARED),
+            and decides(_text(path), line, max(uses.get((path, line), 0), COMPARED * (not inside.endswith(FOLLOWED)))),
         )
         for (path, line, function, inside), count in times.items()
     )

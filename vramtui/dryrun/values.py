@@ -4,9 +4,9 @@ A value is known if it came from the host or follows from known values. It is co
 so no operator is listed here. A mirror on the CPU belongs to a storage: all views share it, and a write through one is
 seen through all. What is unknown stays unknown: its mirror is dropped by whatever writes into the storage.
 
-An unknown mask has a guess: as many places hold as there can be. Checks of numbers hold as in a healthy job. What
-follows from guesses is a guess. A tensor on the host that came from an unknown one is marked, so that what the host
-makes of it is a guess too.
+An unknown mask has a guess: as many places hold as there can be. So have the places of the largest numbers of a row.
+Checks of numbers hold as in a healthy job. What follows from guesses is a guess. A tensor on the host that came from an
+unknown one is marked, so that what the host makes of it is a guess too.
 
 This module is loaded into the job's process and by any release of PyTorch: it imports the standard library only.
 """
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
-GUESS, ORDER, BLANK = 1, 2, 4
+GUESS, ORDER, BLANK, PLACES = 1, 2, 4, 8
 # Numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it before it is written.
 LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
@@ -127,8 +127,8 @@ class StorageValue:
         reference: a weak reference to the storage.
         mirror: its bytes on the CPU; None while `fill` stands for all of them.
         fill: the one number that it was filled with.
-        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with BLANK: the host's memory was
-            left unwritten; 0: it is known.
+        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with PLACES: of places in a row,
+            which are sizes on the host; with BLANK: the host's memory was left unwritten; 0: it is known.
         part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
         epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
         is_there: the device's memory holds the value too.
@@ -538,6 +538,8 @@ class Values:
                 if is_guess:
                     self.mark(one)
                     engine.note(takes_all=True)
+                    if is_guess & PLACES:
+                        engine.note_size()
         return out
 
     def _not_known(
@@ -568,6 +570,10 @@ class Values:
                 self.mark(one)
             elif is_mask and not facts.written and not facts.is_random:
                 self.fill(one, True, is_guess=GUESS)
+            elif facts.name == "topk" and one.dim() == 1 and not one.is_floating_point() and self._bring is not None:
+                with self._plainly():  # spread over all places, for the host may divide by them
+                    places = self.torch.arange(1, len(one) + 1) * len(args[0]) // (len(one) + 1)
+                self.put(one, places, is_guess=GUESS | PLACES)
 
     def _left_blank(self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
         """A large tensor of the host that is drawn or made of drawn ones, as weights are: it takes none of the host's

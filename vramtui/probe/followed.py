@@ -177,6 +177,10 @@ class Follower:
         """Count a read of a guess."""
         self._reads.count_here(takes_all=takes_all)
 
+    def note_size(self) -> None:
+        """Count the last read as one that makes a size."""
+        self._reads.use(self._reads.last, 2)  # SIZED of `values`
+
     def answer(self, number: Any) -> Any:
         """The number that the job reads for a guess: zero once a loop has waited long enough for another number."""
         self.note(takes_all=type(number) is int)
