@@ -1,7 +1,7 @@
 """Lines where a job read unknown values, and a guess if its way depends on one of them."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,12 @@ from vramtui.probe.reads import ALL, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
-# sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), learning rates, what a compiler
-# tries out, storages that `torch.save` brings to the host (torch 2.13, serialization.py, `_save`), the probe's own.
+# sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), ranks of SyncBatchNorm that have
+# any number, learning rates, what a compiler tries out, storages that `torch.save` brings to the host (torch 2.13,
+# serialization.py, `_save`), the probe's own.
 HEALTHY = (
-    "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "_tensor_str.py", "distributed/", "optim/adam",
-    "optim/sgd", "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
+    "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "nn/modules/_functions.py", "_tensor_str.py",
+    "distributed/", "optim/adam", "optim/sgd", "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
@@ -138,9 +139,8 @@ def decides(text: str, line: int, use: int) -> bool:
         if not isinstance(node, ast.Assign):
             continue
         calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-        given = [
-            part for one in calls if _names(one.func) & {"torch", "np", "numpy", "math"} for part in one.args
-        ]  # nothing follows it there
+        # Nothing follows it there.
+        given = [part for one in calls if _names(one.func) & {"torch", "np", "numpy", "math"} for part in one.args]
         if any(_names(part) & values or (node is statement and "item" in _called(part)) for part in given):
             arrays |= _names_made_of(function, node) or set()
     return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
@@ -159,9 +159,7 @@ def may_decide(text: str, line: int) -> bool:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
         return False
-    if isinstance(
-        statement, ast.Return
-    ):  # a log, if the values go into a dictionary whose keys the file looks up nowhere
+    if isinstance(statement, ast.Return):  # a log, if they go into a dictionary whose keys the file looks up nowhere
         dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
         keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
         read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
@@ -318,20 +316,19 @@ def _appended(value: ast.expr) -> str | None:
     return getattr(method.value, "id", None) if getattr(method, "attr", "") in {"append", "extend"} else None
 
 
+# What of a node decides the way of the code, or a size.
+_DECIDING = {
+    ast.If: "test", ast.While: "test", ast.IfExp: "test", ast.Assert: "test", ast.comprehension: "ifs",
+    ast.Return: "value", ast.Yield: "value", ast.Subscript: "slice", ast.For: "iter", ast.AsyncFor: "iter",
+}  # fmt: skip
+
+
 def _decides(node: ast.AST, values: set[str]) -> bool:
-    asked: Iterable[ast.AST | None] = ()
-    if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-        is_missing = isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot))
-        asked = () if is_missing or (isinstance(node, ast.If) and _only_sets(node)) else (node.test,)
-    elif isinstance(node, ast.comprehension):
-        asked = node.ifs
-    elif isinstance(node, (ast.Return, ast.Yield)):
-        asked = (node.value,)
-    elif isinstance(node, ast.Subscript):
-        asked = (node.slice,)
-    elif isinstance(node, (ast.For, ast.AsyncFor)):
-        asked = (node.iter,)
-    return any(one is not None and _names(one) & values for one in asked)
+    asked: Any = getattr(node, _DECIDING.get(type(node), ""), None)
+    is_missing = isinstance(asked, ast.Compare) and isinstance(asked.ops[0], (ast.Is, ast.IsNot))
+    if (is_missing and hasattr(node, "test")) or (isinstance(node, ast.If) and _only_sets(node)):
+        return False
+    return any(one is not None and _names(one) & values for one in (asked if isinstance(asked, list) else [asked]))
 
 
 @lru_cache(maxsize=64)

@@ -422,8 +422,7 @@ def _peak_with_convolutions(
     beyond = allocated - known.get("peak", allocated)  # parts of blocks that no tensor has
     results = [[*sizes, then + beyond] for *sizes, then in known.get("results", ())]
     most = allocated, ""
-    at_peak: list[tuple[int, str]] = []
-    perhaps: list[tuple[int, str]] = []
+    at_peak, perhaps = list[tuple[int, str]](), list[tuple[int, str]]()
     for call, (forward, line) in run.convolutions.items():
         tensor, weight, out = (-(-math.prod(shape) * call.itemsize // BLOCK) * BLOCK for shape in call.shapes)
         of_input, of_weight = call.gradients
