@@ -41,6 +41,7 @@ class Follower:
 
     def __init__(self, torch: Any, reads: Any) -> None:
         self._torch, self._reads = torch, reads
+        self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
         self._launches: Any = ctypes.c_uint64(0)
         with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched
@@ -168,14 +169,6 @@ class Follower:
         return follow
 
     # The engine that `Values.follow` asks.
-
-    def knowing(self) -> Any:
-        """A context in which what kernels read is known."""
-        return self._reads.knowing()
-
-    def note(self, *, takes_all: bool) -> None:
-        """Count a read of a guess."""
-        self._reads.count_here(takes_all=takes_all)
 
     def note_size(self) -> None:
         """Count the last read as one that makes a size."""
