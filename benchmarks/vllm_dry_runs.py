@@ -60,7 +60,6 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-4090-qwen2.5-0.5b": (QWEN_7B, HALF_B),
     "log-5060ti-qwen2.5-0.5b 4096": (QWEN_7B, HALF_B),
     "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
-    "log-v100-qwen2.5-7b": (QWEN_7B, {}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
 }
 IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}

@@ -22,9 +22,11 @@ READERS = {
     "vramtui/sources/prometheus.py": "LARGEST, MOST_OBJECTS",
     **dict.fromkeys(
         (
+            "vramtui/app/help/dialog.py",
             "vramtui/app/themes.py",
             "vramtui/core/estimate/explanation.py",
             "vramtui/api/schemas.py",
+            "vramtui/sources/demo.py",
             "vramtui/core/observation/alerts.py",
             "vramtui/core/observation/oom",
             "vramtui/estimators/analytic/sizes/precision.py",
