@@ -67,8 +67,8 @@ def test_only_what_was_taken_is_in_the_draft_and_it_says_what_is_missing() -> No
 
 
 def test_a_models_file_that_is_there_is_offered_before_a_preset(tmp_path: Path) -> None:
-    folder = tmp_path / "gpt2"
-    folder.mkdir()
+    folder = tmp_path / "2Cd" / "gpt2"
+    folder.mkdir(parents=True)
     (folder / "config.json").write_text(
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,'
         ' "vocab_size": 100, "n_positions": 32}'
