@@ -19,12 +19,8 @@ def when_imported(name: str, ready: Callable[[ModuleType], object]) -> None:
     module = sys.modules.get(name)
     if module is not None:
         _quietly(ready, module)
-        return
-    finder = next((one for one in sys.meta_path if isinstance(one, _Finder) and one.name == name), None)
-    if finder is None:
-        finder = _Finder(name)
-        sys.meta_path.insert(0, finder)
-    finder.ready.append(ready)
+    else:
+        sys.meta_path.insert(0, _Finder(name, ready))
 
 
 def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
@@ -37,14 +33,14 @@ def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
 class _Finder:
     """Lets the other finders find, and puts itself between the module and its loader."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ready: list[Callable[[ModuleType], object]] = []
+    def __init__(self, name: str, ready: Callable[[ModuleType], object]) -> None:
+        self._name = name
+        self._ready = ready
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self.name:
+        if name != self._name:
             return None
         # Those behind this one: another of the same name asks this one, and would be asked again.
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ():
@@ -59,8 +55,7 @@ class _Finder:
         """The module has been imported: the job's imports are its own again."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            for ready in self.ready:
-                _quietly(ready, module)
+            _quietly(self._ready, module)
 
 
 class _Loader:
