@@ -73,18 +73,19 @@ class Follower:
                 with contextlib.suppress(RuntimeError):  # TorchScript's own, which are not dispatched
                     aten.impl(full, torch.library.fallthrough_kernel, KEY)
         self._libraries = library, aten
+        include = core._dispatch_tls_set_dispatch_key_included  # noqa: SLF001 - as above
+        include(KEY, True)
+        is_included = core._dispatch_tls_is_dispatch_key_included  # noqa: SLF001 - as above
         if below.has(core.DispatchKey.Python):
             known: set[str] = set()
             _follow_each(torch, follow, known)
 
             def enter(act: Any, mode: Any) -> Any:  # it may see operators that a library brought since
-                _follow_each(torch, follow, known)
+                if is_included(KEY):
+                    _follow_each(torch, follow, known)
                 return act(mode)
 
             around(importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode, "__enter__", enter)
-        include = core._dispatch_tls_set_dispatch_key_included  # noqa: SLF001 - as above
-        include(KEY, True)
-        is_included = core._dispatch_tls_is_dispatch_key_included  # noqa: SLF001 - as above
 
         def within(act: Any, *, yes: bool) -> Any:
             @functools.wraps(act)
@@ -237,7 +238,7 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
     Where the key stands above `Python`, PyTorch looks for the function of an operator of a mode or of a tensor's
     subclass by its name, and finds no fallback (`PythonKernelHolder`, torch/csrc/utils/python_dispatch.cpp, 2.11).
     """
-    core = torch._C  # noqa: SLF001 - as above
+    core, libraries = torch._C, dict[str, Any]()  # noqa: SLF001 - as above
     for name in set(core._dispatch_get_all_op_names()) - known:  # noqa: SLF001 - as above
         known.add(name)
         if core._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001 - a view
@@ -249,9 +250,10 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
         def call_by_name(keys: Any, *args: Any, at: tuple[str, ...] = path, **kwargs: Any) -> Any:
             return follow(keys, functools.reduce(getattr, at, torch.ops), *args, **kwargs)
 
-        library = torch.library.Library(owner, "IMPL")
-        library.m.impl(rest, KEY, call_by_name, True)
-        _libraries.append(library)
+        if owner not in libraries:
+            libraries[owner] = torch.library.Library(owner, "IMPL")
+        libraries[owner].m.impl(rest, KEY, call_by_name, True)
+    _libraries.extend(libraries.values())
 
 
 def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> None:
