@@ -37,6 +37,8 @@ SAID = {
 ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 FIRST_PORT = 18000
 HUB_CONFIGS = ROOT / "vramtui" / "models" / "stores" / "hub_configs.json"
+CONFIGS = {name: one["config"] for one in json.loads(HUB_CONFIGS.read_text(encoding="utf-8")) for name in one["names"]}
+CONFIGS |= json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))
 CASES = {name: case for _, name, case in cases(["serving"])}
 QWEN_7B = "Qwen/Qwen2.5-7B-Instruct"
 HALF_B = {
@@ -202,7 +204,6 @@ PROCESSORS = {
 
 def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
     """What vLLM says of a start with the flags of `log`: GiB of weights and cache, and tokens; less where it failed."""
-    config = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))[log["model"]]
     flags = {
         "max-model-len": log["context"],
         "gpu-memory-utilization": log["utilization"],
@@ -215,21 +216,18 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
     if log["quantization"] == "fp8":  # the others' configs say theirs
         flags["quantization"] = "fp8"
     given = [text for flag, value in flags.items() for text in (f"--{flag}", value)]
-    return started(vllm, f"{int(log['tp']) * int(log['pp'])}xH100", config, given)
+    return started(vllm, f"{int(log['tp']) * int(log['pp'])}xH100", CONFIGS[log["model"]], given)
 
 
 def served_case(vllm: str, name: str) -> dict[str, float]:
-    """What vLLM says of the start of a case: on its GPUs, with its flags."""
+    """Figures of vLLM's start of a case, on its GPUs and with its flags."""
     words = shlex.split(CASES[name]["command"])
     before, after = words[: words.index("--")], words[words.index("--") + 3 :]
     gpu = before[before.index("--gpu") + 1]
     if "--tensor-parallel-size" in after:
         gpu = f"{after[after.index('--tensor-parallel-size') + 1]}x{gpu}"
-    stored = json.loads(HUB_CONFIGS.read_text(encoding="utf-8"))
-    configs = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))
-    configs |= {model: row["config"] for row in stored for model in row["names"]}
     model, more = OTHERS[name]
-    return started(vllm, gpu, configs[model] | more, after[1:])
+    return started(vllm, gpu, CONFIGS[model] | more, after[1:])
 
 
 def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> dict[str, float]:
@@ -256,30 +254,22 @@ def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> di
 
 
 def print_table(kept: dict[str, dict[str, float]]) -> None:
-    """Each held log beside its dry run."""
+    """Each log that was compared, next to its dry run."""
     print(f"{'':66} {'weights, GiB':>16} {'KV cache, GiB':>16} {'tokens':>22} {'error':>9}")
+    truths: dict[str, tuple[str, float | None, float, int]] = {}
     for row, log in enumerate(logs()):
-        found = kept.get(str(row), {})
-        if "kv_tokens" not in found:
-            continue
         name = f"{row:2} {log['model']} tp{log['tp']} pp{log['pp']} {log['context']} {log['dtype'][6:]}"
-        weights = f"{log['weights_gib']} {found['weights_gib']:.2f}"
-        cache = f"{log['kv_gib']} {found['kv_gib']:.2f}"
-        tokens = f"{int(log['kv_tokens']):,} {int(found['kv_tokens']):,}"
-        error = found["kv_tokens"] / int(log["kv_tokens"]) - 1
-        print(f"{name:66} {weights:>16} {cache:>16} {tokens:>22} {error:>+9.3%}")
+        truths[str(row)] = name, float(log["weights_gib"]), float(log["kv_gib"]), int(log["kv_tokens"])
     for name in OTHERS:
-        found, truth = kept.get(name, {}), CASES[name]["truth"]
+        truth = CASES[name]["truth"]
+        weights = figure(truth["weights"]) / 2**30 if "weights" in truth else None
+        truths[name] = name, weights, figure(truth["kv_cache"]) / 2**30, truth["kv_tokens"]
+    for key, (name, weights, cache, tokens) in truths.items():
+        found = kept.get(key, {})
         if "kv_tokens" in found:
-            weights, cache = (
-                f"{figure(truth[key]) / 2**30:.2f} {found[f'{said}_gib']:.2f}" if key in truth else ""
-                for key, said in (("weights", "weights"), ("kv_cache", "kv"))
-            )
-            tokens, error = (
-                f"{truth['kv_tokens']:,} {int(found['kv_tokens']):,}",
-                found["kv_tokens"] / truth["kv_tokens"] - 1,
-            )
-            print(f"{name:66} {weights:>16} {cache:>16} {tokens:>22} {error:>+9.3%}")
+            held = "" if weights is None else f"{weights:.2f} {found['weights_gib']:.2f}"
+            room, counted = f"{cache:.2f} {found['kv_gib']:.2f}", f"{tokens:,} {int(found['kv_tokens']):,}"
+            print(f"{name:66} {held:>16} {room:>16} {counted:>22} {found['kv_tokens'] / tokens - 1:>+9.3%}")
 
 
 def main() -> None:
@@ -291,10 +281,9 @@ def main() -> None:
     kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     every = logs()
     rows = options.rows or [str(row) for row in range(len(every)) if str(row) not in kept]
-    configs = json.loads((SERVING / "vllm_configs.json").read_text(encoding="utf-8"))
     for row in rows if options.vllm else ():
         log = every[int(row)] if row.isdecimal() else None
-        if log is not None and log["model"] not in configs:
+        if log is not None and log["model"] not in CONFIGS:
             print(f"{row:2} {log['model']}: its pictures' processor is not here", flush=True)
             continue
         kept[row] = served(options.vllm, int(row), log) if log is not None else served_case(options.vllm, row)

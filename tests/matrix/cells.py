@@ -152,7 +152,7 @@ def _compared(cell: Cell, bare: Outcome, got: Outcome) -> list[str]:
             code = int(ended[1]) if ended else bare.code if got.code in {0, 1} else -1
         else:
             if not got.out:
-                return [f"there is no answer: {got.error.decode(errors='replace')[-900:]}"]
+                return [f"it did not answer: {got.error.decode(errors='replace')[-900:]}"]
             (answer,) = json.loads(got.out)["gpus"]
             ended = ENDED.search(answer["error"])
             code = answer["result"]["exit_code"] if answer.get("result") else int(ended[1]) if ended else -1

@@ -21,7 +21,7 @@ def example_settings() -> str:
 
 
 def read_settings(path: Path) -> Settings:
-    """Return the settings in the file at `path`; the defaults if there is no file. Raises UserError if the file cannot
+    """Return the settings in the file at `path`; the defaults without one. Raises UserError if the file cannot
     be read, or something in it is wrong; the sentence names file, line and key.
     """
     if not path.exists():

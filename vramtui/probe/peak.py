@@ -168,7 +168,7 @@ class PeakHistory:
 
 
 def parts_of(modules: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
-    """Yield all that models and optimizers hold, with its kind and its name if it has one; some are no tensors."""
+    """Yield all that models and optimizers hold, with its kind and its name if it has one; not only tensors."""
     for module in modules:
         for name, buffer in module.named_buffers():
             yield buffer, "weights", name

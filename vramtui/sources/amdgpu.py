@@ -224,7 +224,7 @@ def _bytes(path: Path) -> int | None:
 
 def open_here(_: Problem | None = None, *, stands_beside: bool = False) -> AmdgpuSource:
     """Open this machine's AMD cards, in addition to another vendor's without a processor's own graphics. A missing
-    NVIDIA library is normal on a machine with them. Raises SourceFailed if there is no such card.
+    NVIDIA library is normal on a machine with them. Raises SourceFailed without an AMD card.
     """
     source = AmdgpuSource(stands_beside=stands_beside)
     if not source.cards():

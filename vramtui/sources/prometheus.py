@@ -94,12 +94,12 @@ class PrometheusClient:
         )
 
     def query(self, expression: str) -> tuple[PrometheusSeries, ...]:
-        """Return the present value of every series; raises SourceFailed if there is no answer, or it is an error."""
+        """Return the present value of every series; raises SourceFailed without an answer, or for an error."""
         return self._ask("query", {"query": expression})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> tuple[PrometheusSeries, ...]:
         """Return the values of every series from `start` to `end`, seconds since the epoch, each `step` seconds. Raises
-        SourceFailed if there is no answer, or it is an error.
+        SourceFailed without an answer, or for an error.
         """
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
         return self._ask("query_range", {"query": expression, **span})

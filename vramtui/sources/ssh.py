@@ -490,7 +490,7 @@ class SshSource:
         return self._latest.age
 
     def read(self) -> Sample:
-        """Wait for the newest sample that was not given yet. Raises SourceFailed if there is no connection, or it is
+        """Wait for the newest sample that was not given yet. Raises SourceFailed without a connection, or if it is
         silent for three intervals.
         """
         return self._latest.next(silence_limit(self._interval) + 1.0, START_LIMIT + 1.0)
