@@ -238,10 +238,10 @@ def _follow_each(torch: Any, follow: Any, known: set[str]) -> None:
     Where the key stands above `Python`, PyTorch looks for the function of an operator of a mode or of a tensor's
     subclass by its name, and finds no fallback (`PythonKernelHolder`, torch/csrc/utils/python_dispatch.cpp, 2.11).
     """
-    core, libraries = torch._C, dict[str, Any]()  # noqa: SLF001 - as above
-    for name in set(core._dispatch_get_all_op_names()) - known:  # noqa: SLF001 - as above
+    libraries: dict[str, Any] = {}
+    for name in set(torch._C._dispatch_get_all_op_names()) - known:  # noqa: SLF001 - as above
         known.add(name)
-        if core._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001 - a view
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001 - a view
             continue
         owner, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
