@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import Result
 from tests.commands import invoke
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import card, chosen_device
+from vramtui.dryrun.command import last_words
 
 MIB = 1 << 20
 CATEGORIES = {
@@ -113,12 +115,6 @@ def test_the_document() -> None:
     assert [held["bytes"] for held in largest] == sorted((held["bytes"] for held in largest), reverse=True)
     assert any(held["module"] == "0 (Linear)" for held in largest)
     assert any(held["line"].endswith("train.py:12") for held in largest)
-
-
-def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() -> None:
-    read = document("train.py", "--lr", "1e-4", "--width", "256", options=("--steps", "1"))
-    assert read["timeline"][0]["allocated"] == 256 * 256 * 4 + 1024 + 256 * 10 * 4 + 512
-    assert read["timeline"][-1]["step"] == 0
 
 
 ASKS = "import torch\nwidth = int(input('How wide? '))\nx = torch.ones(width, 256, device='cuda')\n"
@@ -269,57 +265,34 @@ def test_for_people(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     assert "train.py:12" in done.stdout
 
 
-ENDLESS = [
-    *(sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--engine", "fake", "--keep-files"),
-    "endless.py",
-]
+ENDLESS = "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\nwhile True: time.sleep(1)\n"
+STOPPED = r"vramtui: the trace was stopped while the model was made(, at endless\.py:\d)?\n"
 
 
-@pytest.fixture
-def endless(folder: Path) -> None:
-    write(
-        folder,
-        "endless.py",
-        """
-        import os, pathlib, time
-        pathlib.Path("pid").write_text(str(os.getpid()))
-        while True:
-            time.sleep(1)
-        """,
-    )
+@pytest.mark.parametrize(
+    ("sign", "code", "said"), [(signal.SIGINT, 130, STOPPED), (signal.SIGKILL, -signal.SIGKILL, "")]
+)
+def test_the_code_ends_with_the_command(folder: Path, sign: signal.Signals, code: int, said: str) -> None:
+    write(folder, "endless.py", ENDLESS)
+    words = ("dry-run", "--gpu", "H100", "--engine", "fake", "--keep-files", "endless.py")
+    command = [sys.executable, "-m", "vramtui", *words]
+    started = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    written = folder / "pid"
+    _wait_until(lambda: written.exists() and written.read_text(encoding="utf-8") != "")
+    pid = int(written.read_text(encoding="utf-8"))
+    started.send_signal(sign)
+    _, error = started.communicate(timeout=120)
+    assert started.returncode == code
+    assert re.fullmatch(said, error)
+    _wait_until(lambda: not _runs(pid))
 
 
-@pytest.mark.usefixtures("endless")
-def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
-    started = subprocess.Popen(ENDLESS, cwd=folder, stderr=subprocess.PIPE, text=True)
-    pid = _written(folder / "pid")
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=120)
-    assert started.returncode == 130
-    assert re.fullmatch(r"vramtui: the trace was stopped while the model was made(, at endless\.py:\d)?\n", said)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-@pytest.mark.usefixtures("endless")
-def test_the_code_ends_when_the_trace_is_killed(folder: Path) -> None:
-    started = subprocess.Popen(ENDLESS, cwd=folder)
-    pid = _written(folder / "pid")
-    started.kill()
-    started.wait()
+def _wait_until(happened: Callable[[], bool]) -> None:
     for _ in range(2400):
-        if not _runs(pid):
+        if happened():
             return
         time.sleep(0.05)
-    pytest.fail("the code goes on without anyone to tell")
-
-
-def _written(path: Path) -> int:
-    for _ in range(2400):
-        if path.exists() and path.read_text(encoding="utf-8"):
-            return int(path.read_text(encoding="utf-8"))
-        time.sleep(0.05)
-    pytest.fail(f"{path} was never written")
+    pytest.fail("it never happened")
 
 
 def _runs(pid: int) -> bool:
@@ -355,10 +328,9 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
             env=environment, cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    for arguments in (("dry-run", "--gpu", "H100", "train.py"),):
-        done = vramtui(*arguments)
-        assert done.returncode == 2, done.stderr
-        assert "no Python within reach has torch: " in done.stderr
+    done = vramtui("dry-run", "--gpu", "H100", "train.py")
+    assert done.returncode == 2, done.stderr
+    assert "no Python within reach has torch: " in done.stderr
     for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("dry-run", "--help"), ("--version",)):
         done = vramtui(*others)
         assert done.returncode == 0, done.stderr
@@ -411,28 +383,55 @@ def test_what_needs_no_run_is_answered_at_once() -> None:
     assert "Did you mean vramtui dry-run?" in done.stderr
 
 
-@pytest.mark.usefixtures("warm_children")
-@pytest.mark.parametrize(("gpu", "code"), [("GTX1080Ti", 2), ("V100", 0)])
-def test_compiled_code_needs_a_card_that_triton_has_code_for(folder: Path, gpu: str, code: int) -> None:
-    write(folder, "compiled.py", "import torch\nnet = torch.compile(torch.nn.Linear(64, 64).cuda())\n")
-    done = run("compiled.py", gpu=gpu)
-    assert done.exit_code == code, done.output
-    assert ("torch.compile at compiled.py:2 does not start on this card: Triton needs" in done.stderr) == bool(code)
+COMPILED = "import torch\nnet = torch.compile(torch.nn.Linear(64, 64).cuda())\n"
+SMALL = "import torch\none = torch.ones((), device='cuda')\na = one.expand(32, 32).to(torch.float8_e4m3fn)\n"
+SMALL += "torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)"
 
 
 @pytest.mark.usefixtures("warm_children")
-@pytest.mark.parametrize(("gpu", "code"), [("A100", 2), ("L4", 0)])
-def test_products_of_fp8_need_a_card_that_has_them(folder: Path, gpu: str, code: int) -> None:
-    lines = (
-        "import torch",
-        "one = torch.ones((), device='cuda')",
-        "a = torch.zeros(32, 32, device='cuda').to(torch.float8_e4m3fn)",
-        "torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
-    )
-    write(folder, "small.py", "\n".join(lines))
-    done = run("small.py", gpu=gpu)
-    assert done.exit_code == code, done.output
-    assert ("torch._scaled_mm at small.py:4 does not start on this card" in done.stderr) == bool(code)
+@pytest.mark.parametrize(
+    ("text", "gpu", "said"),
+    [
+        (COMPILED, "GTX1080Ti", "torch.compile at job.py:2 does not start on this card: Triton needs"),
+        (COMPILED, "V100", ""),
+        (SMALL, "A100", "torch._scaled_mm at job.py:4 does not start on this card"),
+        (SMALL, "L4", ""),
+    ],
+)
+def test_what_a_card_has_no_code_for_is_refused(folder: Path, text: str, gpu: str, said: str) -> None:
+    write(folder, "job.py", text)
+    done = run("job.py", gpu=gpu)
+    assert done.exit_code == (2 if said else 0), done.output
+    assert said in done.stderr
+    assert said or "does not start" not in done.stderr
+
+
+RANK = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a.py', line 1\n[rank1]: KeyError: 'text'\n"
+FAILED = "E1129 20:06:19 torch/elastic/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 5)\nTraceback\n  main()\n"
+TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>\n  traceback : {}\n====\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (f"{RANK}{RANK.replace('1', '0').replace('text', 'x')}{FAILED}", "KeyError: 'text'"),
+        (RANK + FAILED + TABLE.format("To enable traceback see"), "KeyError: 'text'"),
+        (FAILED + TABLE.format("Traceback:\n    main()\n  a.B.OwnError: no b"), "a.B.OwnError: no b"),
+        (
+            f"{RANK}[rank1]:[W1129 20:07:05 P.cpp:1624] Warning: not destroyed (function operator())\n",
+            "KeyError: 'text'",
+        ),
+        (f"{RANK}step\n" + "line\n" * 9 + "no data\n\n", "no data"),
+        ("OSError: We couldn't connect to a hub\nCheck your connection.\n", "OSError: We couldn't connect to a hub"),
+        (
+            "a.py: error: --lr is required\n[1] [INFO] [launch.py:3] Killing subprocess 7\n",
+            "a.py: error: --lr is required",
+        ),
+        ("", ""),
+    ],
+)
+def test_the_line_that_says_why_a_job_failed(printed: str, reason: str) -> None:
+    assert last_words(printed)[1] == reason
 
 
 @pytest.mark.usefixtures("warm_children")

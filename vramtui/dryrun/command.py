@@ -44,6 +44,15 @@ CHEAP = 90.0  # seconds from the start in which a run begins that takes a condit
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
 _NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
 _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
+# The last line of a traceback; PyTorch puts the rank before each line of one that ends a process.
+_EXCEPTION = re.compile(r"(\[rank\d+\]:)?\s*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)(?:: .+|:?$))")
+# The first that torchrun, DeepSpeed and accelerate print once a process failed.
+_LAUNCHER = re.compile(
+    r"\] failed \(exitcode: |Killing subprocess \d|ChildFailedError|^subprocess\S+ Command '\['\S*python"
+)
+_CLEAN_UP = re.compile(r"(?:\[rank\d+\]:)?\[?[WIE]\d{4} |.*(?:resource_tracker|closing signal)|\s+warnings\.warn|\s*$")
+_NO_NETWORK = re.compile(r"Name or service not known|name resolution|[Cc]ouldn't (?:connect|reach)|is unreachable")
+NEAR, LONGEST = 6, 400  # lines that an exception's message may have, and characters of its first that are shown
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,10 +202,10 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
             output.seek(0)
-            lines = tuple(map(printable, output.read().decode(errors="replace").splitlines()[-OUTPUT_LINES:]))
-            text = "\n".join(lines)
-            last = next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
-            stated = f"{error}{last}"
+            lines, last = last_words(output.read().decode(errors="replace"))
+            text, stated = "\n".join(lines), f"{error}: {last}" if last else str(error)
+            if _NO_NETWORK.search(last) and not job.keep_files:
+                stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
             if _NO_SUCH_GPU.search(text):
                 numbers = [int(one) for words in _ASKED_GPUS.findall(text) for one in re.findall(r"\d+", words)]
                 asked = max(count, *numbers)
@@ -206,6 +215,24 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
         what = printable(" ".join(job.words))
         return GpuAnswer(gpu=name, verdict="failed", error=f"{what} put nothing on the GPU: it ran on the CPU")
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
+
+
+def last_words(printed: str) -> tuple[tuple[str, ...], str]:
+    """The last lines of a failed job without its launcher's, and the one that says why: the first rank's of several."""
+    lines = [printable(line) for line in printed.splitlines()]
+    end = next((at for at, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines))
+    own = [line for line in lines[:end] if not _CLEAN_UP.match(line)]
+    raised: dict[str | None, tuple[int, str]] = {}
+    for at, line in enumerate(own):
+        if error := _EXCEPTION.fullmatch(line):
+            raised.pop(error[1], None)
+            raised[error[1]] = at, error[2]
+    at, reason = next((raised[rank] for rank in sorted(raised, key=bool, reverse=True)), (-NEAR, ""))
+    if reason and (end < len(lines) or len(own) - at <= NEAR):
+        return tuple(own[-OUTPUT_LINES:]), reason[:LONGEST]
+    # Of a process whose output torchrun keeps in a file its table has the traceback.
+    listed = [line.strip() for line in lines[end:] if _EXCEPTION.fullmatch(line) and not _LAUNCHER.search(line)]
+    return tuple((lines if listed else own)[-OUTPUT_LINES:]), (listed or own or [""])[-1].strip()[:LONGEST]
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:

@@ -42,7 +42,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     """The use of the simulated GPU by one process.
 
     Attributes:
-        reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
+        reads: copies from the card to the host: what kernels would have computed reads as zeros.
         peaks: the most bytes that each device held for it, its context included.
         contexts: of them those of its context, which grows with what is loaded.
         refused: bytes of the last request on each device for which there was no room then or later; 0 if there was.
@@ -52,7 +52,6 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     reads: int
-    read_bytes: int = 0
     peaks: tuple[int, ...]
     contexts: tuple[int, ...]
     refused: tuple[int, ...] = ()
@@ -127,20 +126,16 @@ def _read(path: Path) -> DriverReport | None:
         return None
     if len(content) < _HEAD.size:
         return None
-    magic, pid, _started, reads, read_bytes, *numbers = _HEAD.unpack_from(content)
+    magic, pid, _started, reads, _bytes, *numbers = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         return None
     text = content[_HEAD.size :].split(b"\0", 1)[0].decode(errors="replace")
     lines = [line.removeprefix("unmodelled ").partition(" by ") for line in text.splitlines()]
+    sizes = [max(0, number) for number in numbers]
+    _, peaks, contexts, refused, totals = (tuple(sizes[at * MOST_DEVICES : (at + 1) * MOST_DEVICES]) for at in range(5))
+    unmodelled = tuple((printable(name), printable(caller)) for name, _, caller in lines)
     return DriverReport(
-        pid=pid,
-        reads=reads,
-        read_bytes=read_bytes,
-        peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES : 2 * MOST_DEVICES]),
-        contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES : 3 * MOST_DEVICES]),
-        refused=tuple(max(0, number) for number in numbers[3 * MOST_DEVICES : 4 * MOST_DEVICES]),
-        totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES : 5 * MOST_DEVICES]),
-        unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
+        pid=pid, reads=reads, peaks=peaks, contexts=contexts, refused=refused, totals=totals, unmodelled=unmodelled
     )
 
 

@@ -10,20 +10,8 @@ import pynvml
 from vramtui.core.base.units import MIB
 
 UNKNOWN = "[N/A]"  # as the program itself writes what a card does not tell
-UNITS = {
-    "memory.total": "MiB",
-    "memory.used": "MiB",
-    "memory.free": "MiB",
-    "used_memory": "MiB",
-    "utilization.gpu": "%",
-}
+UNITS = {**dict.fromkeys(("memory.total", "memory.used", "memory.free", "used_memory"), "MiB"), "utilization.gpu": "%"}
 Handle = Any
-
-
-def _memory(part: str) -> Callable[[Handle], int]:
-    return lambda handle: getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), part) // MIB
-
-
 GPU: dict[str, Callable[[Handle], object]] = {
     "index": pynvml.nvmlDeviceGetIndex,
     "name": pynvml.nvmlDeviceGetName,
@@ -32,9 +20,9 @@ GPU: dict[str, Callable[[Handle], object]] = {
     "driver_version": lambda _: pynvml.nvmlSystemGetDriverVersion(),
     "pci.bus_id": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId,
     "compute_cap": lambda handle: "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-    "memory.total": _memory("total"),
-    "memory.used": _memory("used"),
-    "memory.free": _memory("free"),
+    "memory.total": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).total // MIB,
+    "memory.used": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).used // MIB,
+    "memory.free": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).free // MIB,
     "utilization.gpu": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
 }
 SYNONYMS = {"gpu_name": "name", "gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id", "used_gpu_memory": "used_memory"}

@@ -207,33 +207,23 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     entries = [(job, index, counters) for job in run.jobs for index, counters in job.peaks.items()]
     # Who runs out of memory at the first request has held none.
     entries += [(job, oom.device, MemoryCounters(index=oom.device)) for job in run.jobs for oom in job.ooms[-1:]]
-    processes: dict[tuple[int, int], ProcessOnGpu] = {}
-    for job, index, counters in entries:
-        if (counters.reserved_peak or job.ooms) and (job.pid, index) not in processes:
-            own = counters.reserved_peak or 0
-            report = reports.get(job.pid)
-            process = context = own
-            if report is not None and index < len(report.peaks):
-                process, context = max(report.peaks[index], own), report.contexts[index]
-            context = min(context, process - own)
-            processes[job.pid, index] = ProcessOnGpu(
-                job=job, index=index, counters=counters, process=process, context=context, other=process - own - context
-            )
-    if processes:
-        return tuple(processes.values())
-    return tuple(
-        ProcessOnGpu(
-            job=ObservedJob(pid=report.pid),
-            index=index,
-            counters=MemoryCounters(index=index),
-            process=process,
-            context=min(report.contexts[index], process),
-            other=max(0, process - report.contexts[index]),
-        )
+    entries = [one for one in entries if one[2].reserved_peak or one[0].ooms] or [
+        (ObservedJob(pid=report.pid), index, MemoryCounters(index=index))
         for report in run.reports
         for index, process in enumerate(report.peaks)
         if process > report.contexts[index] or any(report.refused[index : index + 1])
-    )
+    ]
+    processes: dict[tuple[int, int], ProcessOnGpu] = {}
+    for job, index, counters in entries:
+        own = counters.reserved_peak or 0
+        report = reports.get(job.pid)
+        process = context = own
+        if report is not None and index < len(report.peaks):
+            process, context = max(report.peaks[index], own), report.contexts[index]
+        context, other = min(context, process - own), max(0, process - own - context)
+        one = ProcessOnGpu(job=job, index=index, counters=counters, process=process, context=context, other=other)
+        processes.setdefault((job.pid, index), one)
+    return tuple(processes.values())
 
 
 def result_of(run: CudaRun) -> DryRun:
