@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId, SortColumn
 from vramtui.core.base.errors import nearest
-from vramtui.core.base.text import printable, printable_line
+from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent, narrow_digits
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -519,14 +519,16 @@ def together(rows: Sequence[ProcessRow]) -> tuple[int, int | None]:
 
 
 def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
-    """Return the row above a group: a job by its ranks, whose command may be long; a user or GPU by its name, and what
-    its processes take of the host.
+    """Return the row above a group: a job or tree by its ranks and command, a user or GPU by its name, and what its
+    processes take of the host.
     """
     first = members[0]
     rows = [row for row in members if row.process is not None]
     processes = [row.process for row in members if row.process is not None]
     gpus = sorted({row.gpu.index for row in members})
-    count, where = f"{len(rows)} process{'' if len(rows) == 1 else 'es'}", f"GPU {in_ranges(gpus)}"
+    count, where = f"{len(rows)} process{'' if len(rows) == 1 else 'es'}", in_ranges(gpus)
+    is_short = len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1
+    memory, predicted = together(members)
     users = {process.user for process in processes}
     if by == "gpu":
         title = printable(first.gpu.name)
@@ -542,21 +544,22 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
             title = printable_line(above.command if above.pids else root.command_or_name or "")
     else:
         title = printable_line(first.process.command_or_name or "")
-    ranks = (job_words(members, "") if by == "job" else "") or count
     if not rows:
-        words = f"{title}, {where}"
+        words = f"{title}, GPU {where}"
     elif by in ("job", "tree"):
-        words = f"{ranks if ' on GPU ' in ranks else f'{ranks} on {where}'}: {title}"
+        words = (by == "job" and job_words(members)) or count
+        words += "" if is_short else f" on GPU {where}"
+        words += "" if predicted is None else f", {format_gib(predicted)} predicted"
+        words += f" · {brief_command(title)}"
     else:
         cpu = sum(process.cpu_percent or 0 for process in processes)
         ram = sum(process.host_memory or 0 for process in processes)
         more = f", CPU {cpu:.0f} %" if cpu else ""
-        words = f"{title}: {ranks}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on {where}"
-    memory, predicted = together(members)
+        words = f"{title}: {count}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on GPU {where}"
     return ProcessRow(
         "group", identity, first.gpu, memory, predicted=predicted, is_assumed=any(row.is_assumed for row in rows),
         is_quick=any(row.is_quick for row in rows), note=f"{OPEN if is_open else CLOSED} {words}",
-        gpus=in_ranges(gpus) if len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1 else f"{len(gpus)} x",
+        gpus=where if is_short else f"{len(gpus)} x",
         user=(users.pop() or "") if len(users) == 1 else "",
     )  # fmt: skip
 
@@ -583,7 +586,7 @@ def worst_of(job: RankedJob) -> str:
     return f"{worst.rank} on {where_of(worst)}: {format_gib(worst.peak)} GiB{beyond}"
 
 
-def job_words(rows: Iterable[ProcessRow], host: str) -> str:
+def job_words(rows: Iterable[ProcessRow]) -> str:
     """Return the heading of one job's rows on one host: ranks, worst rank, imbalance; empty without ranks."""
     readings = (
         RankReading(
@@ -591,7 +594,7 @@ def job_words(rows: Iterable[ProcessRow], host: str) -> str:
             rank=row.process.rank.rank,
             size=row.process.rank.size,
             launcher=row.process.rank.launcher,
-            host=host,
+            host="",
             gpu_index=row.gpu.index,
             gpu_uuid=row.gpu.uuid,
             pid=row.process.pid,
@@ -608,8 +611,7 @@ def job_words(rows: Iterable[ProcessRow], host: str) -> str:
     if len(jobs) != 1:
         return ""
     job = jobs[0]
-    gpus = sorted({gpu for rank in job.ranks for gpu in rank.gpus})
-    words = [f"{len(job.ranks)} of {job.size} ranks on GPU {', '.join(map(str, gpus))}"]
+    words = [f"{printable(job.launcher or 'ranks')} {len(job.ranks)}/{job.size}"]
     if job.imbalance is not None and job.imbalance > UNEVEN:
         beyond = "" if job.worst.fraction is None else f" {format_percent(job.worst.fraction)}"
         words += [f"worst rank {job.worst.rank}{beyond}", f"uneven {format_percent(job.imbalance)}"]
