@@ -8,6 +8,7 @@ import signal
 import sys
 import termios
 from heapq import nlargest
+from operator import itemgetter
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -104,18 +105,16 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
     for gpu in sample.gpus:
         state = printable(gpu.reason)
         if gpu.state == "ok":
-            state = f"{format_gib(gpu.memory.used)}/{format_gib(gpu.memory.total)} GiB"
-            state += "" if gpu.utilization is None else f"  {gpu.utilization} %"
-        lines.append(f"   {gpu.index} {printable(gpu.name)}  {state}")
-    lines += ["", "", "     PID  GPU USER   NOW GiB COMMAND"]
-    for gpu in sample.gpus:
-        if len(lines) >= height:
-            break
-        for process in nlargest(height, gpu.processes, key=lambda process: process.used_memory or 0):
-            memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
-            command = printable(process.command_or_name or UNKNOWN)
-            line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "
-            lines.append(line + (command if len(line + command) <= width else brief_command(command)))
+            state = f"{format_gib(gpu.memory.used):>5}/{format_gib(gpu.memory.total)} GiB"
+            state += "" if gpu.utilization is None else f" {gpu.utilization:>3} %"
+        lines.append(f"  {gpu.index:>2} {printable(gpu.name)} {state}")
+    lines += ["", "", "     PID  GPU USER     NOW GiB COMMAND"]
+    rows = [(process.used_memory or 0, gpu.index, process) for gpu in sample.gpus for process in gpu.processes]
+    for _, index, process in nlargest(height, rows, key=itemgetter(0)):
+        memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
+        command, user = printable(process.command_or_name or UNKNOWN), printable(process.user or UNKNOWN)
+        line = f" {process.pid:>7} {index:>4} {user[:8]:<8} {memory:>7} "
+        lines.append(line + (command if len(line + command) <= width else brief_command(command)))
     return [_cut(line, width) for line in lines[: height - 1]]
 
 
