@@ -40,6 +40,7 @@ def _quiet(key: str, action: str, what: str, identity: str, display: str | None 
 
 
 _PREDICTING: set[str | None] = set()
+_STEPPING: set[str | None] = set()
 _WRITING = {"deliver_screenshot", "screenshot"}  # Textual's
 
 
@@ -47,6 +48,12 @@ def _predicts(*bindings: Binding) -> tuple[Binding, ...]:
     """Mark keys that have no use when predictions are off."""
     _PREDICTING.update(one.id for one in bindings)
     return bindings
+
+
+def _steps(*bindings: Binding) -> tuple[Binding, ...]:
+    """Mark keys that change the preset in the panel."""
+    _STEPPING.update(one.id for one in bindings)
+    return _predicts(*bindings)
 
 
 def _writes(binding: Binding) -> Binding:
@@ -62,15 +69,14 @@ def action_name(action: object) -> str:
 
 
 def _choosing(screen: str) -> tuple[Binding, ...]:
-    return _predicts(
-        _key("p", "app.presets", "preset", f"{screen}.presets", "Choose a preset to estimate"),
-        _writes(_key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel")),
-    )
+    edits = _writes(_key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel"))
+    chooses = _key("p", "app.presets", "preset", f"{screen}.presets", "Choose a preset to estimate")
+    return *_predicts(chooses), *_steps(edits)
 
 
 def _batch(screen: str) -> tuple[Binding, ...]:
     less, more = f"{screen}.batch_less", f"{screen}.batch_more"
-    return _predicts(
+    return _steps(
         _key("left_square_bracket", "app.step('batch size', -1)", "batch", less, "Batch −1", "["),
         _key("right_square_bracket", "app.step('batch size', 1)", "batch", more, "Batch +1", "]"),
     )
@@ -78,7 +84,7 @@ def _batch(screen: str) -> tuple[Binding, ...]:
 
 def _length(screen: str) -> tuple[Binding, ...]:
     less, more, step = f"{screen}.seq_less", f"{screen}.seq_more", "app.step('sequence length',"
-    return _predicts(
+    return _steps(
         _key("left_curly_bracket", f"{step} -1)", "seq", less, "Sequence length −1 step", "{"),
         _key("right_curly_bracket", f"{step} 1)", "seq", more, "Sequence length +1 step", "}"),
     )
@@ -268,7 +274,11 @@ FORM_BINDINGS: list[BindingType] = [
 
 
 NOTICE = "This dashboard is view-only: no signals, dry runs, edits or files."
-PREDICTING = frozenset(_PREDICTING)
+PREDICTING, STEPPING = frozenset(_PREDICTING), frozenset(_STEPPING)
+# Of no use as long as no GPU was read.
+NEEDS_GPUS = frozenset(
+    f"watch.{name}" for name in ("match", "dry_run", "filter", "snapshot", "pause", "details", "page")
+)
 
 
 def is_refused(action: object) -> bool:

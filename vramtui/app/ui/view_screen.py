@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from vramtui.app.keys import FLEET, PREDICTING, SCREENS, ScreenEntry, is_refused
+from vramtui.app.keys import FLEET, NEEDS_GPUS, PREDICTING, SCREENS, STEPPING, ScreenEntry, is_refused
 from vramtui.app.state.view import View
 from vramtui.app.terminal.textual_private import CurrentSize, call_after
 from vramtui.app.themes import Palette, key_shown
@@ -211,11 +211,15 @@ class KeyBar(Lines[View]):
             self.redraw()
 
     def bindings_shown(self) -> list[Binding]:
-        """Return the screen's and the app's bindings with `show`, in order, without those refused in a view-only
-        dashboard, or those of predictions in a pure monitor.
+        """Return the screen's and the app's bindings with `show`, in order, without those that can do nothing now:
+        refused in a view-only dashboard, of predictions in a pure monitor, of a preset or GPUs that are not there.
         """
-        view_only = self.view is not None and self.view.view_only
-        silent = PREDICTING if self.view is not None and self.view.is_monitor else ()
+        view, silent = self.view, frozenset[str | None]()
+        view_only = view is not None and view.view_only
+        if view is not None and (view.is_monitor or view.panel is None):
+            silent = PREDICTING if view.is_monitor else STEPPING
+        if view is not None and view.failure and view.sample is None:
+            silent |= NEEDS_GPUS
         bindings = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
         shown = [
             one for one in bindings if not (one.system or one.id in silent or (view_only and is_refused(one.action)))
