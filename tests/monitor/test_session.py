@@ -18,7 +18,7 @@ from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.jobs import find_job
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.session import JobMatcher, MonitorSession
+from vramtui.monitor.session import MonitorSession, job_matcher
 from vramtui.presets import PresetLibrary
 
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
@@ -148,7 +148,7 @@ def test_a_runs_own_processes_have_its_presets_prediction() -> None:
         ((), PRESETS[0], set()),
     ):
         session = MonitorSession(predictor=Predictor(RoundEstimator()))
-        session.match_by(JobMatcher(lambda jobs=jobs: jobs, preset))  # type: ignore[misc]  # bound for this round
+        session.match_by(job_matcher(lambda jobs=jobs: jobs, preset))  # type: ignore[misc]  # bound for this round
         session.ingest(scenes.usual())
         assert session.predictions().keys() == matched
 

@@ -67,7 +67,7 @@ def test_those_that_are_known_or_wanted_are_sampled_fast(targets: FastTargets, s
     source = Spiking()
     sampler = fast_sampler_for(source, targets)
     session = MonitorSession(jobs=lambda: (ObservedJob(pid=7),), sampler=sampler)
-    session.match_by(Matcher([preset_of("job 8")]))
+    session.match_by(Matcher([preset_of("job 8")]).match)
     session.ingest(sample(1.0))
     assert {each.pid: peak.bytes for each, peak in session.peaks().items()} == {7: 700, 8: 800, 9: 900}
     if sampled:

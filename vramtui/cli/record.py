@@ -170,7 +170,7 @@ class _Recording(threading.Thread):
                 while True:
                     if isinstance(result, Sample):
                         if not matchers.empty():
-                            session.match_by(matchers.get())
+                            session.match_by(matchers.get().match)
                         session.ingest(result)
                         while self.file is None and isinstance(more := self.reads.next(0.0), Sample):
                             session.ingest(more)

@@ -159,11 +159,12 @@ class DerivedPresets:
         problems: processes whose models took more than the limits allow.
         reasons: why a process has no preset, by pid, start and command.
         has_news: a preset was found since the latest call of `with_derived`.
+        waiting: processes whose models are looked for, in the order of the latest sample, without exited ones.
     """
 
     __slots__ = (
-        "_changed", "_confined", "_derive", "_is_running", "_known", "_wait", "_waiting", "has_news", "problems",
-        "reasons",
+        "_changed", "_confined", "_derive", "_is_running", "_known", "_wait", "has_news", "problems", "reasons",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -176,7 +177,7 @@ class DerivedPresets:
         self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
         self.reasons: Latest[_Job, str] = Latest(KEPT)
-        self._waiting: dict[_Job, None] = {}  # in the order of the latest sample; exited processes are left out
+        self.waiting: dict[_Job, None] = {}
         self._changed = threading.Condition()
         self._is_running = False
 
@@ -212,7 +213,7 @@ class DerivedPresets:
             self._confined.close()  # no sample may follow
         else:
             with self._changed:
-                self._waiting = waiting
+                self.waiting = waiting
                 if waiting and not self._is_running:
                     self._is_running = True
                     threading.Thread(target=self._work, name="derive presets", daemon=True).start()
@@ -223,16 +224,16 @@ class DerivedPresets:
         """Look until no process was waiting for a while. A folder that hangs holds up only this thread."""
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._waiting, IDLE):
+                if not self._changed.wait_for(lambda: self.waiting, IDLE):
                     self._is_running = False
                     self._confined.close()
                     return
-                job = next(iter(self._waiting))
-                del self._waiting[job]
+                job = next(iter(self.waiting))
             if job not in self._known:
                 self._look(job)
-                if self._known[job] is not None:
-                    self.has_news = True
+                self.has_news |= self._known[job] is not None
+            with self._changed:
+                self.waiting.pop(job, None)
 
     def _look(self, job: _Job) -> None:
         pid, _, command = job

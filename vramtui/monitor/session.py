@@ -58,28 +58,17 @@ class Presets(Protocol):
     def all(self) -> tuple[PresetFile, ...]: ...
 
 
-class ProcessMatcher(Protocol):
-    """Finds the preset of each process."""
-
-    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
-        """Return the preset of every process that has one; choices in `by_hand` come first."""
-        ...
+# Returns the preset of every process that has one; choices by hand, the second argument, come first.
+ProcessMatcher = Callable[[Sample, Mapping[ProcessKey, str | None]], Mapping[ProcessKey, PresetFile]]
 
 
-class JobMatcher:
-    """Gives every process that reports the one preset that `vramtui run` knows of its job; None if it knows none."""
+def job_matcher(jobs: Jobs, preset: PresetFile | None) -> ProcessMatcher:
+    """Return a matcher that gives every process that reports `preset`, which `vramtui run` knows of its job."""
 
-    __slots__ = ("_jobs", "_preset")
+    def match(sample: Sample, _by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+        return {} if preset is None else dict.fromkeys(_keys_with({job.pid for job in jobs()}, sample), preset)
 
-    def __init__(self, jobs: Jobs, preset: PresetFile | None) -> None:
-        self._jobs, self._preset = jobs, preset
-
-    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
-        del by_hand
-        if self._preset is None:
-            return {}
-        pids = {job.pid for job in self._jobs()}
-        return dict.fromkeys(_keys_with(pids, sample), self._preset)
+    return match
 
 
 class MonitorSession:
@@ -132,7 +121,7 @@ class MonitorSession:
         self.recorded_peaks: RecordedPeaks | None = None
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
-        self._matcher: ProcessMatcher = matcher_of(())
+        self._matcher: ProcessMatcher = matcher_of(()).match
         self._derived, self._basis = derived, MatchBasis()
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets(lambda: self.predictor.traces)
@@ -210,12 +199,12 @@ class MonitorSession:
         for at, jobs in self._past.jobs if self._past is not None else ():
             self.job_memory.take(at, jobs)
         self._past = None
-        self.match_by(matcher_of(self.presets.values()))
+        self.match_by(matcher_of(self.presets.values()).match)
 
     def add_preset(self, preset_file: PresetFile) -> None:
         """Add one preset; it replaces another of the same key."""
         self.presets[preset_file.key] = preset_file
-        self.match_by(matcher_of(self.presets.values()))
+        self.match_by(matcher_of(self.presets.values()).match)
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False, whole: bool = False) -> None:
         """Assign a preset to a process and the other ranks of its job (None: none), or leave it to `[match]` again."""
@@ -241,7 +230,7 @@ class MonitorSession:
         for preset_file in presets.values():
             self.presets.setdefault(preset_file.key, preset_file)
         presets |= {key: self.presets[name] for key, name in self.recorded.items() if name in self.presets}
-        matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
+        matched = self._matcher(sample, {**self.recorded, **self.by_hand})
         whole = {key: self.presets.get(self.by_hand[key] or "") for key in self.whole & matched.keys()}
         matched = {**matched, **{key: one for key, one in whole.items() if one is not None}} if whole else matched
         if presets:
@@ -278,9 +267,12 @@ class MonitorSession:
         if not self.is_matching:
             return "the presets are being read"
         job = (process.pid, process.started_at, process.command or "")
-        why = "unknown" if self._derived is None else self._derived.reasons.get(job, "")
         name = brief_command(printable_line(process.command_or_name or "")).partition(" ")[0]
-        return f"{process.label or name.rpartition('/')[2] or process.pid}: {why or 'unknown'} · m assigns"
+        name = process.label or name.rpartition("/")[2] or str(process.pid)
+        if self._derived is not None and job in self._derived.waiting:
+            return f"{name}: looking for its model"
+        why = "" if self._derived is None else self._derived.reasons.get(job, "")
+        return f"{name}: {why or 'model unknown'} · m assigns"
 
     def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
         host = sample.host.name

@@ -19,10 +19,11 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import ScreenSource, Source, answerer
 
 if TYPE_CHECKING:
+    from vramtui.core.observation.matcher import Matcher
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.snapshot import Snapshot
     from vramtui.monitor.jobs import EarlierSamples
-    from vramtui.monitor.session import MonitorSession, ProcessMatcher, RecordedPeaks
+    from vramtui.monitor.session import MonitorSession, RecordedPeaks
     from vramtui.records.recording.decoder import Recording
     from vramtui.sources.probe_listener import ProbeListener
 
@@ -142,7 +143,7 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     return msgspec.structs.replace(opened, source=SomeGpus(opened.source, gpu_names(only)))
 
 
-def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **options: Any) -> "MonitorSession":  # noqa: ANN401 - a session's own
+def session_of(opened: OpenedSource, matcher: "Matcher | None" = None, **options: Any) -> "MonitorSession":  # noqa: ANN401 - a session's own
     """A session of the source's samples, jobs and peaks that matches the presets of the library, or by `matcher`."""
     from vramtui.monitor.jobs import matcher_of_library
     from vramtui.monitor.session import MonitorSession
@@ -150,7 +151,7 @@ def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **
 
     session = MonitorSession(jobs=opened.jobs or tuple, **options)
     session.recorded_peaks = opened.peaks
-    session.match_by(matcher or matcher_of_library(PresetLibrary()))
+    session.match_by((matcher or matcher_of_library(PresetLibrary())).match)
     return session
 
 

@@ -33,7 +33,7 @@ from vramtui.dryrun.traces import Traces
 from vramtui.monitor.jobs import Jobs, memory_by_pid, no_jobs, oom_report
 from vramtui.monitor.poller import DEADLINE, Poller, ReadResult, fast_sampler_for
 from vramtui.monitor.predictor import LazyDefault, Predictor
-from vramtui.monitor.session import JobMatcher, MonitorSession
+from vramtui.monitor.session import MonitorSession, job_matcher
 
 if TYPE_CHECKING:
     from vramtui.records.recording.writer import RecordingWriter
@@ -70,7 +70,7 @@ class GpuWatch:
         self._lock = threading.Lock()
         self._final_peaks: dict[tuple[str, int], int] = {}
         self._session = MonitorSession(jobs=jobs, sampler=fast_sampler_for(source, "auto"))
-        self._session.match_by(JobMatcher(jobs, preset))
+        self._session.match_by(job_matcher(jobs, preset))
         self._poller = Poller(source, interval, self._take)
         self.problem = ""
         self._writer: RecordingWriter | None = None

@@ -167,7 +167,7 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
     line = read_command_line(command)
     option = model_named(line, family_of(line))
     if option is None:
-        return "unknown"
+        return "model unknown"
     path = finder_of(pid, command, proc)(option.value) if option.value.startswith(_PATH_STARTS) else None
     if path is None:
         return f"{printable(option.value)} is not known here"
@@ -270,7 +270,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
                 preset_file = preset_known(name, library)
             if preset_file is None and named is option:
                 with suppress(UserError):
-                    preset_file, store = preset_named(name, library, hub=hub), "its other spelling"
+                    preset_file, store = preset_named(name, library, hub=hub), "the bundled models"
             if preset_file is None:
                 continue
             assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # its owner was not named
