@@ -222,8 +222,8 @@ def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    if row.fraction is None:
-        return ("" if row.preset is None else UNKNOWN, None)
+    if row.fraction is None or row.is_quick:
+        return ("" if row.preset is None else "…" if row.is_quick else UNKNOWN, None)
     return (delta_text(row.fraction), palette.ink(delta_colour(row.fraction), on))
 
 
