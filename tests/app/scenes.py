@@ -110,7 +110,7 @@ def divided(at: float = 0.0) -> Sample:
             mig_parent="GPU-0",
             mig_profile="1g.10gb",
         ),
-        gpu(1, name="NVIDIA GB10", memory=Memory(total=119 * GIB, used=20 * GIB, free=99 * GIB, unified=True)),
+        gpu(1, name="NVIDIA GB10", memory=Memory(used=20 * GIB, free=90 * GIB, unified=True)),
         at=at,
     )
 

@@ -39,7 +39,7 @@ def lines(app: Dashboard) -> list[str]:
 
 async def test_only_what_is_seen_is_estimated() -> None:
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
-        estimator = app.state.predictor.estimator
+        estimator = app.state.session.predictor.estimator
         assert isinstance(estimator, RoundEstimator)
         before = estimator.asked
         await pilot.press("p")
@@ -98,10 +98,11 @@ async def test_whether_each_fits_stands_beside_it() -> None:
 OLLAMA = "/usr/local/bin/ollama runner --model /srv/models/blobs/sha256-667b0c --port 33017"
 
 
-@pytest.mark.parametrize(
-    ("command", "held", "first"),
-    [(OLLAMA, 6.7, "llama-3.1-8b-llama-server"), ("vllm serve Qwen/Qwen2.5-7B-Instruct", 60, "serve")],
-)
+@pytest.mark.parametrize(("command", "held", "first"), [
+    (OLLAMA, 6.7, "llama-3.1-8b-llama-server"),
+    ("vllm serve Qwen/Qwen2.5-7B-Instruct", 60, "serve"),
+    ("torchrun tune.py --model_name_or_path meta-llama/Llama-3.1-8B --fsdp full_shard", 24, "llama-3.1-8b-fsdp"),
+])  # fmt: skip
 async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float, first: str) -> None:
     sample = scenes.sample(scenes.gpu(0, scenes.process(7, int(held * GIB), command)))
     async with dashboard([sample], presets=PresetLibrary(), estimator=ANALYTIC) as driver:

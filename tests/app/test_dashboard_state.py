@@ -97,7 +97,7 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     state.select(key(977), freeze=True)
     view = state.view()
     assert view.panel is None
-    assert view.reason == "jupyter: unknown · m assigns"
+    assert view.reason == "jupyter: model unknown · m assigns"
     state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
     panel = known(state.view().panel)
     assert (panel.preset.key, panel.process) == ("qwen2.5-7b-serve", None)
@@ -312,7 +312,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         app.state.select(row.id, freeze=True)
         await settle(app, pilot)
         shown = str(app.export_screenshot()).replace("&#160;", " ")
-        assert "Estimate · derived:my model" in shown
+        assert "Estimate · my model" in shown
         words = " ".join(shown.split())
         for said in ("derived from /srv/my-model", "--max_length 1024", "not on the command line", "weights 15.0 GiB"):
             assert all(word in words for word in said.split()), said

@@ -356,7 +356,7 @@ async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) 
     async with editor(tmp_path, found=found) as (app, pilot, _):  # with the first key
         assert "[x] use for pid 4213" in await press(app, pilot, "8", "ctrl+s")
         await press(app, pilot, "enter")
-        assert said(app).endswith("the bundled tiny is unchanged. Pid 4213 uses it now.")
+        assert said(app).startswith("Saved for pid 4213 as ")
         await press(app, pilot, "escape")
         row = known(app.state.view().chosen)
         assert (row.preset, row.process is not None and row.process.pid) == ("tiny-mine", 4213)

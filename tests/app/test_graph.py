@@ -165,8 +165,8 @@ async def test_other_jobs_tell_nothing_of_it_and_one_that_died_has_no_context() 
         for stranger in (job(known(row.process).pid + 1, row.gpu.uuid), job(known(row.process).pid, "GPU-another")):
             app.session.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
             panel = known(app.state.view().panel)
-            assert observed_moments(app.state.jobs, panel) == ()
-            ledger = row_ledger(app.state.jobs, row)
+            assert observed_moments(app.state.session.jobs, panel) == ()
+            ledger = row_ledger(app.state.session.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
         row = known(app.state.view().chosen)
         running = job(known(row.process).pid, row.gpu.uuid)

@@ -236,7 +236,7 @@ async def test_what_the_job_tells_is_kept_and_what_is_tried_out_is_not() -> None
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("space")
         app.session.run_writer = shelf
-        key = next(key for key in app.state.history.tracks if key.pid == 977)
+        key = next(key for key in app.state.session.history.tracks if key.pid == 977)
         app.state.assign(key, "llama-3.1-8b-lora")
         await give(app, pilot, scenes.usual(1))
         assert {run.pid for run in shelf.kept} == {977, 4213}

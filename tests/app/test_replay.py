@@ -34,9 +34,9 @@ def assert_as_if_just_played(player: Announcing, samples: Sequence[Sample]) -> N
     expected = History()
     for sample in samples:
         expected.add(sample)
-    assert (player.state.sample, player.state.history.tracks.keys()) == (samples[-1], expected.tracks.keys())
+    assert (player.state.sample, player.state.session.history.tracks.keys()) == (samples[-1], expected.tracks.keys())
     for key, track in expected.tracks.items():
-        known = player.state.history.tracks[key]
+        known = player.state.session.history.tracks[key]
         assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
         assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
 

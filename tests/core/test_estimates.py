@@ -202,8 +202,7 @@ def test_a_bare_command_line_is_a_range_and_no_prediction() -> None:
     assert not found.may_alert
     assert found.lowest < 33 * GIB < found.highest
     assert found.weights is not None
-    assert found.weights[1] == "bf16"
-    assert 12.5 < found.weights[0] / GIB < 12.7
+    assert [round(size / GIB, 1) for size in found.weights] == [12.6, 25.1]  # in bf16 below LoRA, in fp32 without
     unknown = "sequence, precision, LoRA and checkpointing are not on the command line"
     assert found.sentence == f"cannot be predicted: {unknown}"  # more than three times as much is no answer
     near = msgspec.structs.replace(found, highest=2 * found.lowest)
@@ -215,7 +214,7 @@ def test_a_bare_command_line_is_a_range_and_no_prediction() -> None:
     found = span(derived_preset("python app.py --model stabilityai/stable-diffusion-xl-base-1.0", None))
     assert found.doing == "generation or training"
     assert not found.is_prediction
-    assert "which of these" in found.sentence
+    assert "training or generation" in found.sentence
     job = derived_preset("python3 train.py --model llama-7b --batch-size 32 --bf16", None)
     assert job is not None
     close = msgspec.structs.replace(job, assumed=("run.lora.rank",))

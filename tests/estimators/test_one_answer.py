@@ -177,7 +177,7 @@ async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device
         shown = await totals_on(*driver)
         assert {key: total for key, total in shown.items() if not total.startswith("≈")}.items() <= exact.items()
         assert shown.keys() == exact.keys()
-        predictor = app.state.predictor
+        predictor = app.state.session.predictor
         for found in MANY:
             predictor.ask(found.preset.workload, app.state.device())
             assert refiner.wait(LONG)

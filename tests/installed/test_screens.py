@@ -91,7 +91,7 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
         terminal.send("\x13")
         terminal.wait_for("Save the preset", "llama-3.1-8b-lora-mine")
         terminal.send("\r")
-        terminal.wait_for("Saved as")
+        terminal.wait_for("Saved for pid 4213 as")
         terminal.send("\x1b")
         terminal.wait_for("Processes", "predicted")
         terminal.leave()

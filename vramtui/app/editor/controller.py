@@ -82,7 +82,7 @@ class EditorController:
             card = DraftCard(device, device.name)
         else:
             card = DraftCard(panel.device, f"GPU {panel.gpu.index}", panel.room)
-        estimator = DraftEstimator(self._state.predictor, card)
+        estimator = DraftEstimator(self._state.session.predictor, card)
         try:
             return preset_file, Draft.open(preset_file, try_out=estimator), estimator
         except UserError as error:
@@ -209,7 +209,7 @@ class EditorController:
         if state.sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
             return stored
         tracker = state.session.run_tracker()
-        now = tracker.update(state.sample, state.history, {row.id: state.presets[key]})[:1]
+        now = tracker.update(state.sample, state.session.history, {row.id: state.presets[key]})[:1]
         return (*now, *(run for run in stored if run.key not in {one.key for one in now}))
 
     @property

@@ -447,15 +447,16 @@ class EditorScreen(ViewScreen):
             return
         self.open.host.preset_saved(PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path)))
         self.open.saved()
-        message = f"Saved as {at_home(path)}"
+        user = ""  # first: the line may be cut
+        if use and self.open.host.process is not None:
+            self.open.host.use(draft.name)
+            user = f" for pid {self.open.host.process.pid}"
+        message = f"Saved{user} as {at_home(path)}"
         if bundled == path.stem:
-            message = f"{printable(bundled)} is your own preset now and overrides the bundled one."
+            message = f"Saved{user}: {printable(bundled)} is your own preset now and overrides the bundled one."
             message += f" Delete {at_home(path)} to undo this."
         elif bundled:
             message += f"; the bundled {printable(bundled)} is unchanged."
-        if use and self.open.host.process is not None:
-            self.open.host.use(draft.name)
-            message += f" Pid {self.open.host.process.pid} uses it now."
         app.clear_notifications()  # a failure before this one is over
         self.notify(warning or message, title="Preset", severity="warning" if warning else "information")
         if then is not None:

@@ -95,7 +95,7 @@ class PlanController(Feature):
         """The view of now; the worker goes on with what is unknown."""
         state = self._shared.state
         shown = self.model.view(state)
-        self.worker.want(self.model.jobs, state.predictor.estimator)
+        self.worker.want(self.model.jobs, state.session.predictor.estimator)
         return shown
 
     def _progressed(self) -> None:

@@ -877,7 +877,7 @@ class PlanModel:
         """
         shown = self.view(state)
         sides = [(shown.preset, shown.side), (shown.other.what if shown.other is not None else "", shown.other)]
-        exact = state.predictor.exact
+        exact = state.session.predictor.exact
         asked: list[tuple[str, CardAnswers]] = []
         for name, side in sides:
             if side is not None and side.workload is not None:
@@ -907,7 +907,7 @@ class PlanModel:
 
         def fits(tried: Workload) -> bool:
             """Return whether the card holds a variant, by the quick estimate."""
-            return (state.predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
+            return (state.session.predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
 
         self._rows = self._usual_rows.get_or_make(
             (self.axes, workload, device, cards), lambda: rows_that_fit(self.axes, workload, cards, fits)
@@ -956,7 +956,7 @@ class PlanModel:
 
     def _heatmap(self, asked: GridQuestion, state: DashboardState) -> GridCells:
         start = (asked.x.present or 0, asked.y.present or 0)
-        heatmap = self.maps.get_or_make(asked, lambda: GridCells(asked, start, state.predictor.exact))
+        heatmap = self.maps.get_or_make(asked, lambda: GridCells(asked, start, state.session.predictor.exact))
         if not heatmap.is_whole:
             self.jobs[heatmap] = heatmap.fill
         return heatmap
@@ -1006,13 +1006,13 @@ class PlanModel:
             return AdviceView()
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, alike)
         advice = self.advice.get_or_make(
-            (workload, device), lambda: Advice(workload, device, gpus, state.predictor.exact)
+            (workload, device), lambda: Advice(workload, device, gpus, state.session.predictor.exact)
         )
         if not advice.is_whole:
             self.jobs[advice] = advice.find
         return AdviceView(
             # The largest sizes are exact: they wait until the cell's figure is.
-            edges=() if state.predictor.is_quick(workload, device) else advice.edges,
+            edges=() if state.session.predictor.is_quick(workload, device) else advice.edges,
             mitigations=advice.mitigations,
             with_them=advice.with_them,
             cards=advice.cards,
@@ -1030,7 +1030,7 @@ def _problem(preset_file: PresetFile | None) -> str:
 def _ask_estimate(
     state: DashboardState, workload: Workload, device: Device
 ) -> tuple[Estimate | None, FitResult | None]:
-    answer = state.predictor.ask(workload, device)
+    answer = state.session.predictor.ask(workload, device)
     refused = FitResult(None, fits=False, reason=answer.problem) if answer.estimate is None else None
     return answer.estimate, refused
 

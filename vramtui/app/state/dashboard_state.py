@@ -24,15 +24,15 @@ from vramtui.core.base.units import GIB, MIB, QUICK, format_duration
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Ledger, Line
 from vramtui.core.estimate.fits import compare
-from vramtui.core.observation.history import Curve, History, Track
+from vramtui.core.observation.history import Curve, Track
 from vramtui.core.observation.probe_messages import FIRST_STEPS
-from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, Memory, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.jobs import PARTS, Jobs, find_job, observed_beside
-from vramtui.monitor.predictor import MaxBatchSearch, Predictor
+from vramtui.monitor.predictor import MaxBatchSearch
 from vramtui.monitor.session import MonitorSession
 
 HEADROOM = 1.08
@@ -180,20 +180,8 @@ class DashboardState:
         return self.session.sample
 
     @property
-    def history(self) -> History:
-        return self.session.history
-
-    @property
     def presets(self) -> dict[str, PresetFile]:
         return self.session.presets
-
-    @property
-    def predictor(self) -> Predictor:
-        return self.session.predictor
-
-    @property
-    def jobs(self) -> Jobs:
-        return self.session.jobs
 
     def watch(self, session: MonitorSession) -> None:
         """Show another host. Choices for the table stay; rows belonged to the former host."""
@@ -230,7 +218,7 @@ class DashboardState:
         self._match_shown()
         before = self._listing.orders if self._listing is not None else None
         whole = self._settings.bookkeeping
-        self._listing = ProcessRows(sample, self.history, self.history.answered, before, whole=whole)
+        self._listing = ProcessRows(sample, self.session.history, self.session.history.answered, before, whole=whole)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Add these presets; a preset chosen by its path stays."""
@@ -335,7 +323,7 @@ class DashboardState:
         sample, listing, known = self._shown, self._listing, {} if self.is_monitor else self._matches
         if sample is None or listing is None:
             return View(panel=self._panel(None), hint=self.hint)
-        answered = self.history.answered
+        answered = self.session.history.answered
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
         largest_first = self.sort == "now" and not self.reverse and self._frozen_order is None
@@ -348,7 +336,7 @@ class DashboardState:
             self._followed = chosen.preset
         self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen)
-        is_unknown = shown is None and chosen is not None and chosen.kind == "process"
+        is_unknown = shown is None and not self.is_monitor and chosen is not None and chosen.kind == "process"
         return View(
             sample=sample, rows=rows if grouped is None else grouped,
             total=sum(len(last_answer(sample, gpu, answered)[0].processes) for gpu in sample.gpus),
@@ -459,8 +447,11 @@ def panel(
     if estimate is not None:
         observed = row_ledger(session.jobs, own) if own is not None else Ledger()
         comparison = compare(preset_file.key, matched or estimate, observed, now)
-    if gpu is not None and gpu.memory.total is not None and gpu.memory.used is not None:
-        room = gpu.memory.total - (gpu.memory.reserved or 0) - gpu.memory.used + (now or 0)
+    memory = gpu.memory if gpu is not None else Memory()
+    if memory.unified and memory.free is not None:
+        room = memory.free + (now or 0)
+    elif memory.total is not None and memory.used is not None:
+        room = memory.total - (memory.reserved or 0) - memory.used + (now or 0)
     return Panel(
         preset=preset_file, workload=workload, gpu=gpu, device=device, estimate=estimate, comparison=comparison,
         process=process, changed=changed, room=room, batch=batch, search=search, is_quick=is_quick,

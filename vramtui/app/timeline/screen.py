@@ -415,7 +415,7 @@ class TimelineScreen(ViewScreen):
         """The view of now. In a wide terminal the phases take the rows that they need, and the panels below the rest;
         without a trace, its panels are small.
         """
-        shown = self._traces.view(view.panel, self._shared.state.jobs, view.chosen)
+        shown = self._traces.view(view.panel, self._shared.state.session.jobs, view.chosen)
         untraced = shown.result is None and not shown.running
         self.set_class(untraced, "-untraced")
         self.set_class(untraced and (view.panel is None or view.panel.estimate is None), "-unpredicted")

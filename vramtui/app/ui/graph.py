@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from textual.strip import Strip
 
 from vramtui.app.state.rows import why
@@ -357,6 +358,8 @@ def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> St
     busy = row.gpu.utilization if row is not None else None
     if busy is not None and names_busy:
         pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.text)]
+    if sum(cell_len(text) for text, _ in pieces) > width:
+        pieces = [(text.removesuffix(" GiB"), style) for text, style in pieces]
     return strip(pieces, width, palette.text)
 
 

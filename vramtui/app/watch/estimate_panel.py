@@ -14,14 +14,14 @@ from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, va
 from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import FIT_COLOURS, Palette
-from vramtui.app.ui.lines import Framed, Piece, delta_text, fit, paragraph, right, strip
+from vramtui.app.ui.lines import Framed, Piece, delta_text, paragraph, strip
 from vramtui.app.ui.parts import NAME, Figures, compared, part_lines, size_of, sizes
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib, unit_of
+from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib
 from vramtui.core.estimate.assumptions import Range, values_of
 from vramtui.core.estimate.devices import emulation_note
-from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, USUAL_ERROR, Estimate
-from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, shown_rows
+from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, USUAL_ERROR, Estimate, Ledger
+from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, compare_ledgers, shown_rows
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
 from vramtui.core.schema.workload import ServeRun, beyond_own_length
@@ -38,7 +38,6 @@ POOL_HELD = 0.8  # part of its prediction from which on a running server has tak
 BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 _FROM = {"command line": "the command line: "}
-SETTLE = "`m` assign · `t` dry run"
 ASSIGN = "m assigns a preset · t dry-runs its command · p estimates another job"
 
 
@@ -73,7 +72,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         if panel.guess is not None and panel.estimate is None:
             first, *others = guess_sentences(panel, panel.guess)
             sentences = [(first, palette.strong), *((sentence, palette.text) for sentence in others)]
-            sentences += [(SETTLE, palette.dim), (read_from(panel), palette.dim)]
+            sentences += [(ASSIGN, palette.dim), (read_from(panel), palette.dim)]
             strips += [line for text, style in sentences for line in paragraph(text, palette, width, style)]
         elif panel.estimate is None or panel.comparison is None:
             strips += paragraph(printable(panel.problem), palette, width, palette.ink("warning"))
@@ -96,7 +95,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         if panel.traced is not None and method != "traced":
             method += " and dry run"
         changed = " · * changed, u undoes" if panel.changed else ""
-        return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
+        return f"Estimate · {printable(panel.preset.key.removeprefix('derived:'))} · {where}", method + changed
 
     def _fields(self, panel: Panel, palette: Palette, width: int) -> list[Strip]:
         """Return the fields with their steppers, as many on a line as fit; note the places to click."""
@@ -173,26 +172,16 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
     lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
     lines += paragraph(view.reason, palette, width)
     if view.reported is not None:
-        figures = [(line, size) for line in LINES if (size := view.reported.bytes_of(line)) is not None]
-        unit, name = unit_of(max((size for _, size in figures), default=0))
-        rows = [((f"in {name}", palette.dim), ("peak", palette.dim))]
-        for line, size in figures:
-            style, figure, title = palette.ink(line.replace("_", "-")), palette.text, TITLES[line]
-            if line in TOTALS:
-                style, figure, title = palette.strong, palette.strong, f"── {title}"
-            rows.append(((title, style), (format_column(size, unit), figure)))
-        lines += [
-            strip([(" " + fit(left, width - 11), style), (right(text, 10), figure)], width, palette.text)
-            for (left, style), (text, figure) in rows
-        ]
+        rows = shown_rows(compare_ledgers(view.reported, Ledger()))
+        lines += part_lines(rows, [sizes("peak", SIDE, lambda row: row.predicted)], palette, width)
     return [*lines, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
 
 
 def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
     """Return the known facts of a job with too many assumptions: its range or why it has none, model and peak."""
-    weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
+    weights = " to ".join(dict.fromkeys(map(size_of, guess.weights or ())))
     seen = (f"peak {size_of(panel.peak)}: {guess.place_of(panel.peak)}",) if panel.peak and guess.is_answer else ()
-    return (f"– {guess.sentence}", f"{printable(panel.preset.preset.name)}{weights}", *seen)
+    return (f"– {guess.sentence}", f"{printable(panel.preset.preset.name)}{weights and f' · weights {weights}'}", *seen)
 
 
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
@@ -208,7 +197,7 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
     if is_over and comparison.peak is not None:  # a job that holds more than predicted needs at least that
         fit_now = msgspec.structs.replace(fit_now, needs=max(fit_now.needs, comparison.peak))
     colour = palette.ink("warning" if is_over and fit_now.sign == "✓" else FIT_COLOURS[fit_now.verdict], bold=True)
-    is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
+    is_total_known = panel.gpu is None or panel.gpu.memory.total is not None or panel.room is not None
     run, now, peak = panel.workload.run, comparison.now, comparison.peak
     is_changed, waits = panel.matched is not None or panel.guess is not None, panel.is_rough
     known = panel.matched or estimate
@@ -223,10 +212,12 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
         sign, ink, verdict = "?", palette.strong, f"{where} does not report its size"
     elif isinstance(run, ServeRun) and not run.is_llama_cpp and now and now > POOL_HELD * estimate.process:
         share = run.mem_fraction_static if run.engine == "sglang" else run.gpu_memory_utilization
-        sign, ink, verdict = "✓", palette.ink("success", bold=True), f"holds its pool of {share or 0.9:.0%}"
+        sign, ink, verdict = "✓", palette.ink("success", bold=True), f"holds its pool of {100 * (share or 0.9):.0f} %"
     if is_changed:
         lines = paragraph(" · ".join(words), palette, width, palette.strong) if panel.guess is None else []
+        more = delta_text(estimate.process / known.process - 1)
         size = f"what if: {'≈' if waits else ''}{format_bytes(estimate.process)}"
+        size += f" ({more})" if panel.matched is not None and not waits else ""
         return [*lines, *paragraph(f"{sign} {size} · {verdict or 'calculating'}", palette, width, ink)]
     lines = paragraph(f"{sign} {' · '.join(words)}", palette, width, ink)
     return [*lines, *paragraph(verdict, palette, width, palette.dim if sign == "✓" else ink)]

@@ -198,8 +198,10 @@ def _track(bar: GpuBar, palette: Palette, width: int) -> list[Piece]:
     """Return the bar in `width` columns, edges included: one column or more for any memory."""
     gpu, inner, edge = bar.gpu, max(1, width - 2), palette.ink("line")
     total, used = gpu.memory.total, gpu.memory.used
+    if total is None and gpu.memory.unified and used is not None and gpu.memory.free is not None:
+        total = used + gpu.memory.free  # other programs hold the rest of the host's memory
     if not total or used is None:
-        return [("▐", edge), (" " * inner, palette.text), ("▌", edge)]
+        return [(" " * width, palette.text)]
     filled, driver = (
         min(inner, max(1 if part > total // 1000 else 0, round(part * inner / total)))
         for part in (used, gpu.memory.reserved or 0)

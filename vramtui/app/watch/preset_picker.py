@@ -28,6 +28,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import ServeRun
 from vramtui.models.stores.local_models import local_models
+from vramtui.models.stores.resolve import letters_of
 from vramtui.monitor.what_fits import ModelFit, Question, Room, headings_of, models_that_fit, question_of, row_of
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.flags import SERVERS
@@ -92,14 +93,17 @@ class PresetChooser(Chooser):
         """Fill in totals as their lines become visible."""
         self.watch(self.query_one(OptionList), "scroll_y", self.fill_totals, init=False)
         if self._row is not None and self._row.process is not None:
-            engine = SERVERS.get(family_of(read_command_line(self._row.process.command or "")))
-            self._find_nearest(self._row.peak or self._row.now, engine, [*self._state.presets.values()], {})
+            presets = [*self._state.presets.values()]
+            self._find_nearest(self._row.peak or self._row.now, self._row.process.command or "", presets, {})
 
     def _find_nearest(
-        self, memory: int | None, engine: str | None, presets: list[PresetFile], apart: dict[str, float]
+        self, memory: int | None, command: str, presets: list[PresetFile], apart: dict[str, tuple[bool, float]]
     ) -> None:
-        """Compare the presets of the process's engine (None: no server) with the bytes that it holds, in turns."""
-        over, predictor = thread_time() + BUDGET, self._state.predictor
+        """Compare the presets of the process's engine with the model that it names and the bytes that it holds, in
+        turns.
+        """
+        over, predictor = thread_time() + BUDGET, self._state.session.predictor
+        engine, named = SERVERS.get(family_of(read_command_line(command))), letters_of(command)  # None: no server
         while presets and memory and thread_time() < over:
             preset = presets.pop()
             run, workload = preset.preset.run, self._state.workload(preset)
@@ -107,9 +111,10 @@ class PresetChooser(Chooser):
                 quick = predictor.quick(workload, self._devices[0])
                 is_known = predictor.knows_total(workload, self._devices[0])
                 needs = predictor.total(workload, self._devices[0]) if is_known else quick and quick.process
-                apart |= {preset.key: abs(log(needs / memory))} if needs else {}
+                is_other = letters_of(preset.preset.name.partition(" · ")[0]) not in named
+                apart |= {preset.key: (is_other, abs(log(needs / memory)))} if needs else {}
         if presets and memory:
-            call_after(self, BETWEEN, lambda: self._find_nearest(memory, engine, presets, apart))
+            call_after(self, BETWEEN, lambda: self._find_nearest(memory, command, presets, apart))
         elif self.is_attached and apart:
             options = self.query_one(OptionList)
             at = options.get_option_at_index(options.highlighted).id if options.highlighted else None
@@ -146,7 +151,7 @@ class PresetChooser(Chooser):
             return preset.key, f"{preset.preset.name} {preset.preset.notes}"
 
         choices = ranked(wanted, self._state.presets.values(), text, order)
-        knows = self._state.predictor.knows_total
+        knows = self._state.session.predictor.knows_total
         self._waiting = {
             preset.key
             for preset in choices
@@ -205,9 +210,9 @@ class PresetChooser(Chooser):
     def _line(self, preset_file: PresetFile) -> Content:
         """Return the preset's line, with dots for a total that is not known yet."""
         workload, waits = self._state.workload(preset_file), preset_file.key in self._waiting
-        fits = [None if waits else self._state.predictor.fit(workload, device) for device in self._devices]
+        fits = [None if waits else self._state.session.predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
-        about = "≈" if not waits and self._state.predictor.is_quick(workload, self._devices[0]) else ""
+        about = "≈" if not waits and self._state.session.predictor.is_quick(workload, self._devices[0]) else ""
         total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
         key = printable(preset_file.key)[:NAME_MOST]
         mine = "" if preset_file.bundled else " (yours)"

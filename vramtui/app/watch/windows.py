@@ -24,7 +24,7 @@ from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, SortColumn, 
 from vramtui.app.ui.chooser import CheckList, TextWindow, Window
 from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.app.ui.parts import same_parts
-from vramtui.app.watch.estimate_panel import SETTLE, guess_sentences, read_from
+from vramtui.app.watch.estimate_panel import ASSIGN, guess_sentences, read_from
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes, format_column, format_duration, format_percent
 from vramtui.core.estimate.assumptions import settings_of
@@ -222,9 +222,9 @@ def details_of(shared: AppContext, view: View) -> Details:
     host, gpus = sample.host.name, sample.gpus if is_current else ()
     process = chosen.process if chosen is not None and is_current else None
     facts = RowFacts(
-        reported=None if chosen is None else row_ledger(state.jobs, chosen),
-        grown={gpu.uuid: state.history.grown(host, gpu.uuid) for gpu in gpus},
-        gauges=state.history.gauges,
+        reported=None if chosen is None else row_ledger(state.session.jobs, chosen),
+        grown={gpu.uuid: state.session.history.grown(host, gpu.uuid) for gpu in gpus},
+        gauges=state.session.history.gauges,
         measure_traffic=shared.measure_traffic if is_current else None,
         environment=shared.environment(process.pid, process.started_at) if process and shared.environment else None,
     )
@@ -552,7 +552,7 @@ class Explain(TextWindow):
                     "No prediction: what is assumed could move the total by more than a fifth, or the job holds more.",
                     f"With {assumed} it would be {format_bytes(panel.guess.estimate)}.",
                     "",
-                    SETTLE,
+                    ASSIGN,
                     read_from(panel),
                 ]
             return Content("\n".join(lines))

@@ -31,7 +31,7 @@ USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
 _LENGTHS = ("run.sequence_length", "run.max_model_len")
 _DOING = {"train": "training", "infer": "generation", "serve": "serving"}
 _WORDS = {
-    "model": "which model of that name", "run.kind": "which of these", "run.batch_size": "batch",
+    "model": "model (by its name)", "run.kind": "training or generation", "run.batch_size": "batch",
     "run.sequence_length": "sequence", "run.max_model_len": "context", "run.precision": "precision",
     "run.lora": "LoRA", "run.lora.rank": "rank", "run.lora.target_modules": "layers with adapters",
     "run.checkpointing": "checkpointing",
@@ -47,7 +47,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         estimate: bytes of the process with the assumed values as the preset has them.
         lowest: bytes of the process with the least that the assumed settings leave.
         highest: with the most.
-        weights: bytes of the model's weights, and what they are kept in; None if no part of the estimate is that.
+        weights: least and most bytes of the model's weights; None if no part of the estimate is that.
         total: bytes of the card.
     """
 
@@ -56,7 +56,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     estimate: int
     lowest: int
     highest: int
-    weights: tuple[int, str] | None
+    weights: tuple[int, int] | None
     total: int
 
     @property
@@ -114,17 +114,14 @@ def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
     high = _corner(workload, preset_file.assumed, device, ask, _most)
     low, high = (one or (workload, point) for one in (low, high))
     kind = workload.run.__struct_config__.tag
-    weights, run = low[1].ledger.weights, low[0].run
-    kept_in = getattr(run, "quantization", None) or (
-        "fp32" if run.precision.endswith("-mixed") else run.precision.partition("-")[0]
-    )
+    weights = [size for size in (low[1].ledger.weights, high[1].ledger.weights) if size]
     return Range(
         doing="generation or training" if "run.kind" in preset_file.assumed else _DOING[str(kind)],
         assumed=preset_file.assumed,
         estimate=point.process,
         lowest=min(low[1].process, point.process),
         highest=max(high[1].process, point.process),
-        weights=None if not weights else (weights, kept_in),
+        weights=(min(weights), max(weights)) if weights else None,
         total=device.total_memory,
     )
 
