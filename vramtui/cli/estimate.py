@@ -81,7 +81,7 @@ def estimate(
         if error.longest is None:
             raise
         # A server that starts with shorter sequences is answered with those.
-        refused = f"✗ as it starts: {error}; ✓ with `--max-model-len {error.longest}`"
+        refused = f"✗ does not start with these settings: {error}; ✓ with `--max-model-len {error.longest}`"
         preset_file = preset_file.changed(run=preset_file.preset.workload.with_run(max_model_len=error.longest).run)
         answers = estimates_of(preset_file, device, method)
         notes = [refused, *notes]

@@ -210,7 +210,7 @@ class WordedCommand(TyperCommand):
                 else:
                     error.message = in_words(error.message)
                     if "unexpected extra argument" in error.message and "extra_words" in self.words:
-                        error.message += f" {self.words['extra_words']}"
+                        error.message += f". {self.words['extra_words']}"
                     if other := self.words.get("other_options", {}).get(getattr(error, "option_name", None)):
                         error.message += f". Write {other}"
                         error.possibilities = None  # names that are merely spelt alike
@@ -257,8 +257,9 @@ class WordedGroup(TyperGroup):
                 meant = f"To replay a recording: vramtui --replay {word}."
             elif "/" in word or any(letter.isdigit() for letter in word) or Path(word).exists():
                 meant = f"For a model: vramtui estimate {word}."
-            meant = next((text for text, words in others.items() if word.lower() in words), meant)
-            if meant and ctx.parent is None and hasattr(error, "message"):
+            name = word.lower() if ctx.parent is None else f"{ctx.info_name} {word.lower()}"
+            meant = next((text for text, words in others.items() if name in words), meant if ctx.parent is None else "")
+            if meant and hasattr(error, "message"):
                 error.message = f"No such command '{word}'. {meant}"
             raise
 

@@ -54,10 +54,11 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> str:
-        """The run and its sharding, without values that are the usual ones anyway."""
+        """The run and its sharding: precision, and values that are not the usual ones."""
         if self.workload is None:
             return ""
-        return toml_words(explicit_values(self.workload.run) | explicit_values(self.workload.parallel or Parallel()))
+        run, parallel = self.workload.run, self.workload.parallel or Parallel()
+        return toml_words(explicit_values(run) | {"precision": run.precision} | explicit_values(parallel))
 
     @property
     def outlook(self) -> tuple[str, ...]:
