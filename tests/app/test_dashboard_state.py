@@ -236,13 +236,13 @@ def test_the_cursor_is_on_the_first_row_and_stays_with_a_preset_that_was_asked_f
 
 def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
     state = state_with(*climbing())
-    assert state.toggle_monitor()
+    state.is_monitor = True
     view = state.view()
     assert (view.is_monitor, view.predicts, view.panel, view.sort) == (True, False, None, "now")
     assert not any(row.predicted for row in view.rows)
     held = [row.now for row in view.rows if row.kind == "process" and row.now is not None]
     assert held == sorted(held, reverse=True)
-    assert not state.toggle_monitor()
+    state.is_monitor = False
     assert state.view().panel is not None
     kinds: tuple[Kind, ...] = ("over", "will_not_fit", "growth", "lost")
     alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]

@@ -267,11 +267,6 @@ class DashboardState:
             self._show(self.sample)
         return self.paused
 
-    def toggle_monitor(self) -> bool:
-        """Switch predictions off or on; return whether they are off now."""
-        self.is_monitor = not self.is_monitor
-        return self.is_monitor
-
     def dismiss_hint(self) -> bool:
         """Remove the line for new users; False if there was none."""
         had, self.hint = bool(self.hint), ""

@@ -202,7 +202,7 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_monitor(self) -> None:
-        self._state.toggle_monitor()
+        self._state.is_monitor = not self._state.is_monitor
         self._shared.redraw.now()
 
     def action_columns(self) -> None:

@@ -121,7 +121,7 @@ def open_dashboard(options: DashboardOptions) -> None:
             ),
         )
         if settings.dashboard.monitor:
-            app.state.toggle_monitor()
+            app.state.is_monitor = True
         if opened.past is not None:
             app.session.backfill(opened.past)
         if opened.recording is not None:
