@@ -101,7 +101,7 @@ OLLAMA = "/usr/local/bin/ollama runner --model /srv/models/blobs/sha256-667b0c -
 @pytest.mark.parametrize(("command", "held", "first"), [
     (OLLAMA, 6.7, "llama-3.1-8b-llama-server"),
     ("vllm serve Qwen/Qwen2.5-7B-Instruct", 60, "serve"),
-    ("torchrun tune.py --model_name_or_path meta-llama/Llama-3.1-8B --fsdp full_shard", 24, "llama-3.1-8b-fsdp"),
+    ("torchrun tune.py --model_name_or_path meta-llama/Llama-3.1-8B --fsdp full_shard", 40, "llama-3.1-8b-fsdp"),
 ])  # fmt: skip
 async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float, first: str) -> None:
     sample = scenes.sample(scenes.gpu(0, scenes.process(7, int(held * GIB), command)))

@@ -77,7 +77,8 @@ class GpuPanel(Wheeled[View]):
             names = list(map(short_name, names))
         name_width = min(max(map(cell_len, names)), max(room - BESIDE_NAME, 8))
         names = [fit(name, name_width) for name in names]
-        figures = max((len(_memory_text(bar.gpu)) for bar in view.bars if bar.gpu.memory.total), default=0)
+        sized = (gpu for gpu in (bar.gpu for bar in view.bars) if gpu.memory.total or gpu.memory.unified)
+        figures = max((len(_memory_text(gpu)) for gpu in sized), default=0)
         shown = list(zip(view.bars, names, strict=True))[self._first :]
         down = -(-len(shown) // columns)
         is_cut = down * each > height
