@@ -236,11 +236,11 @@ _ALIASES = {
 def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str]) -> PresetFile | None:
     """Return the preset of the model called `name` whose run is the nearest to `values`; None if there is none."""
     all_words = {word[0] for word in _words(name)}
-    best, closest = None, (0, 0)
-    for preset_file in library.all():
-        key = "-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS)
+    best, closest = None, (1, 0)
+    for file in library.files():
+        key = "-".join(part for part in file.stem.split("-") if part not in _RUN_WORDS)
         parts = {word[0] for word in _words(key)}
-        if not parts or not parts <= all_words:
+        if len(parts) < closest[0] or not parts <= all_words:
             continue
         # A number after the family's name, or letters joined to its number: FLUX.2 is not FLUX, Gemma 3n not Gemma 3.
         family = key.partition("-")[0]  # in the folder or file that has its name: another may be called 2cd
@@ -249,7 +249,7 @@ def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str])
             and (after[0][0].isdigit() if word[0] == family else word[0][0].isdigit() and word.end() == after.start())
             for part in name.split("/") if family in {word[0] for word in _words(part)}
             for word, after in pairwise(_words(part))
-        ):  # fmt: skip
+        ) or (preset_file := library.find(file.stem)) is None:  # fmt: skip
             continue
         run, parallel = preset_file.preset.run, preset_file.preset.parallel or Parallel()
         agreement = (
