@@ -11,7 +11,7 @@ from tests.driver.libraries import libraries
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
-from vramtui.dryrun.cuda.build import DRIVER, NVML, SOURCES, build, source_key
+from vramtui.dryrun.cuda.build import DRIVER, NVML, NVML_PARTS, SOURCES, build, source_key
 from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
 
 CARD = EmulatedCard(
@@ -24,26 +24,9 @@ CARD = EmulatedCard(
 )
 CHECKS = Path(__file__).with_name("driver_checks.c")
 NAMES = (
-    "devices",
-    "properties",
-    "allocation",
-    "capacity",
-    "virtual_memory",
-    "exporting",
-    "context",
-    "pools",
-    "values",
-    "events",
-    "collectives",
-    "sharing",
-    "graphs",
-    "kernels",
-    "names",
-    "deep_learning",
-    "versions",
-    "budget",
-    "handles",
-)
+    "devices", "properties", "allocation", "capacity", "virtual_memory", "exporting", "context", "pools", "values",
+    "events", "collectives", "sharing", "graphs", "kernels", "names", "deep_learning", "versions", "budget", "handles",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +110,14 @@ def test_the_cache_of_a_home_that_is_relative_is_found_from_other_folders(
     folder = build(Path("cache"))
     assert folder.parent == tmp_path / "cache"
     assert {path.name for path in folder.iterdir()} == {DRIVER, NVML}
+
+
+def test_the_compiler_writes_to_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in (*NVML_PARTS, "driver.c"):
+        (tmp_path / part).touch()
+    monkeypatch.setattr("vramtui.dryrun.cuda.build.SOURCES", tmp_path)
+    for name in ("a b", "a:b", "a;b", "données", "new\nline", "/".join((200 * "x", 200 * "y", 190 * "z"))):
+        assert {path.name for path in build(tmp_path / name).iterdir()} == {DRIVER, NVML}
 
 
 def test_the_c_is_as_short_as_was_promised() -> None:

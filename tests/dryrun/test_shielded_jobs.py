@@ -179,7 +179,10 @@ VARIABLES = ["TMPDIR", "HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"]
 def test_folders_of_any_name(place: Path, variables: list[str], name: str) -> None:
     (place / name).mkdir(parents=True)
     others = {name: value for name, value in environment(place).items() if name != "VRAMTUI_DATA_DIR"}
-    ran = run(place, HOLD, others | dict.fromkeys(variables, str(place / name)))
+    others |= dict.fromkeys(variables, str(place / name))
+    if len(variables) == 1 or name != NAMES[-1]:  # the driver is compiled by one of them, which takes five seconds
+        shutil.copytree(libraries(), Path(others["XDG_CACHE_HOME"]) / "vramtui" / libraries().name)
+    ran = run(place, HOLD, others)
     assert ran.returncode == 0, ran.stderr + ran.stdout
 
 
