@@ -8,6 +8,7 @@ the capability of a driver that is not there); otherwise they are traced. `--loa
 import, too.
 """
 
+import gc
 import json
 import os
 import sys
@@ -73,6 +74,8 @@ def main(arguments: list[str]) -> None:
         load_libraries()
     if not cuda:
         import vramtui.dryrun.fake.session  # noqa: F401,PLC0415 - loaded once for all forks
+    gc.collect()
+    gc.freeze()  # a fork that looked through torch for garbage would copy its pages
     scripts = json.loads(source.read_text(encoding="utf-8"))
     peaks: list[Any] = []
     for device, text in scripts:
