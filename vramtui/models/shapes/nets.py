@@ -589,7 +589,7 @@ def text_caches(keys: Keys) -> CacheList:
 # Types whose every part is known.
 JOINED = frozenset({
     "aria", "audioflamingo3", "aya_vision", "blip", "blip-2", "cohere2_vision", "cosmos3_edge", "cosmos3_omni",
-    "deepseek_vl", "deepseek_vl_hybrid", "ernie4_5_vl_moe", "exaone4_5", "florence2", "fun_asr_nano", "fuyu",
+    "deepseek_vl", "deepseek_vl_hybrid", "dots_ocr", "ernie4_5_vl_moe", "exaone4_5", "florence2", "fun_asr_nano", "fuyu",
     "gemma3", "gemma3n", "gemma4", "gemma4_unified", "git", "glm46v", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr",
     "glmasr", "got_ocr2", "granite_docling", "granite_speech", "granite_speech_plus", "hyperclovax_vision_v2",
     "idefics", "idefics2", "idefics3", "instructblip", "instructblipvideo", "internvl", "internvl_chat", "kimi_k25",
@@ -605,7 +605,7 @@ JOINED = frozenset({
 SUFFIX = "_config"
 THINKER = "thinker_config"
 # Types of towers whose queries and keys are turned by their place.
-ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo")
+ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo", "dots")
 ROTARY_SOUND = ("glmasr", "voxtral_realtime")
 CHANNELS = ("num_channels", "in_channels", "in_chans")
 
@@ -682,6 +682,7 @@ def _rows(whole: Keys, vision: Keys) -> dict[str, int]:
 
 IMAGE_TOKENS: dict[str, Rule] = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), _cells(56 * 56, 12_845_056)),
+    "dots_ocr": _cells(3136, 11_289_600),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _cells(65_536, 16_777_216)),
     "paligemma": lambda _whole, vision: {"fixed": patches(vision)},
     "llava": lambda whole, vision: (

@@ -62,7 +62,10 @@ FRAMES, OF_FRAME, TEXT_OF_FRAME, OF_GEMMA_4 = 32, 70, 8, 280
 # Widths of the stream while a tower with rotary positions attends: queries, keys, values, the first two turned, and
 # the answer; fitted from 0.20 on to 2.17 GiB of peak activation (Qwen 3.5 4B on an L4, 0.29). Its positions, which
 # live on (models/qwen3_vl.py, forward: pos_embeds), and the stream are on each tensor rank.
+# dots.ocr turns queries and keys in copies of fp32 (models/dots_ocr.py, 0.12): four of both, both as they came, and each
+# of queries, keys and values twice.
 ATTENDING, ATTENDING_LATER = 7, 12
+ATTENDING_DOTS, PIXELS_OF_DOTS = 4 * 2 * 2 + 2 + 2 * 3, 11_289_600
 
 
 class VllmRelease(NamedTuple):
@@ -76,6 +79,7 @@ class VllmRelease(NamedTuple):
             before that they were of their call (fused_moe.py, intermediate_cache1 to 3).
         sampled: bytes of the sampler for each logit.
         is_v0: it profiled one pass of the longest sequence, or of a chunk beyond 32,768 tokens.
+        is_piecewise: V1 captures pieces of up to 512 tokens, and no whole passes (config/compilation.py, 0.10, 0.11).
         counts_groups: it reports the tokens of one group of layers, not those of the sequences at once.
     """
 
@@ -86,6 +90,7 @@ class VllmRelease(NamedTuple):
     keeps_workspace: bool = False
     sampled: int = SAMPLED
     is_v0: bool = False
+    is_piecewise: bool = False
     counts_groups: bool = True
 
 
@@ -97,11 +102,17 @@ RELEASES = (
     VllmRelease((0, 20), share=0.92, graphs_in_share=True, keeps_workspace=True),
     VllmRelease((0, 17), keeps_workspace=True),
     VllmRelease((0, 12), keeps_workspace=True, sampled=SORTED),
-    VllmRelease((0, 9), sampled=SORTED),
-    VllmRelease((0, 8), from_start=True, sampled=SORTED),
+    VllmRelease((0, 11), sampled=SORTED),
+    VllmRelease((0, 9), sampled=SORTED, is_piecewise=True),
+    VllmRelease((0, 8), from_start=True, sampled=SORTED, is_piecewise=True),
     VllmRelease((0, 7), sampled=SORTED_V0, is_v0=True),
     VllmRelease((0, 0), from_start=True, sampled=SORTED_V0, is_v0=True),
 )
+# The newest with V0, which 0.11 has no more.
+V0, REMOVED_V0 = next(one for one in RELEASES if one.is_v0), (0, 11)
+# V1 of 0.7, which VLLM_USE_V1=1 selects, profiles the logits and not the sampler, for 1,024 sequences on every GPU
+# (v1/worker/gpu_model_runner.py, profile_run; engine/arg_utils.py, __post_init__, 0.7.3).
+V1_OF_7 = VllmRelease(V0.since, from_start=True, sampled=0, is_piecewise=True)
 
 
 class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +156,7 @@ def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, int
     patches, h = tower.positions(of_tower * items), tower.hidden_size
     mlp = (3 if tower.gated_mlp else 2) * tower.intermediate_size
     attending = (ATTENDING_LATER if run.release.graphs_in_share else ATTENDING) if tower.rotary else 4
+    attending = ATTENDING_DOTS if rule.most == PIXELS_OF_DOTS and not run.release.graphs_in_share else attending
     widest, stream = max(attending * h, mlp) // run.tensor, 3 if tower.rotary else 2
     words = f"{items} x {each:,} tokens of images: {patches:,} patches x {run.itemsize} B x ({tower.pixels} pixels + "
     words += f"{stream} x {h} stream + {widest})"
@@ -247,6 +259,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 MOST_SPLITS = 32
 FLASH_ATTENTION_3, HALF = (9, 0), 2
 MOST_CAPTURED = 512
+PIECES = 3 + MOST_CAPTURED // 8  # 1, 2, 4 and multiples of 8 (config.py, _set_cudagraph_sizes, 0.9)
 # What the driver keeps of the kernels of one layer in one graph, and what the first capture takes. Fitted, for no
 # source says it: the first to Llama 3.1 8B on 1, 2 and 4 pipeline stages (0.91, 0.65, 0.51 GiB on H100s, vLLM 0.19),
 # the second to the same runs. Experts launch more kernels, and shared ones have a stream of their own: fitted to
@@ -331,6 +344,8 @@ class Server:
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
         version = engine_release(run, "vLLM", "0.19")
         self.release = next(one for one in RELEASES if one.since <= (version or (1,)))
+        if run.is_v1 is not None and V0.since <= (version or (1,)) < REMOVED_V0 and run.is_v1 == self.release.is_v0:
+            self.release = V1_OF_7 if run.is_v1 else V0
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.share = run.gpu_memory_utilization or self.release.share
@@ -338,7 +353,9 @@ class Server:
         # NVML does not tell vLLM the memory of a GB10 (platforms/cuda.py, 0.20; vllm-project/vllm#57378).
         large = device.total_memory >= LARGE_CARD and device.capability != (8, 0) and device.name != "GB10"
         large = large and not self.release.is_v0
-        self.sequences = run.max_num_seqs or (SEQUENCES_LARGE if large else SEQUENCES)
+        self.sequences = run.max_num_seqs or (
+            SEQUENCES_LARGE if large or self.release is V1_OF_7 else SEQUENCES
+        )
         self.tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
         if not run.max_num_batched_tokens:
             if self.release.is_v0:
@@ -348,6 +365,8 @@ class Server:
         # Whole passes of up to `sequences`, and pieces of twice as many in V1 (config/vllm.py, _set_cudagraph_sizes).
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
         self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
+        if self.release.is_piecewise:
+            self.captured = PIECES
         self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
         rooms = [(self.budget - worker.fixed) // worker.pages.page for worker in self.workers]
         self.blocks = min(rooms)
@@ -385,7 +404,7 @@ class Server:
         graphs = int(share.layers * layer * self.captured * ELSEWHERE) + FIRST_ELSEWHERE
         if capability == FLASH_ATTENTION_3:
             graphs = share.layers * layer * self.captured + FIRST_CAPTURE
-            if recipe.compute == HALF and model.kv_lora_rank is None:
+            if recipe.compute == HALF and model.kv_lora_rank is None and not release.is_piecewise:
                 # The fp32 parts of split attention's answers and their sums, of the largest batch captured whole.
                 each = min(self.sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1)
                 graphs += 4 * MOST_SPLITS * each
