@@ -3,7 +3,7 @@
 from tests.recorded.cases import FOLDER, outcomes
 from vramtui.core.base import toml
 
-# What is not right today, with the reason, and what an answer states a range for; both lists may only shrink.
+# What is not right today, with the reason, and what an answer states a range for; only a new case may join a list.
 KNOWN, RANGES = toml.loads((FOLDER / "known.toml").read_text(encoding="utf-8")).values()
 
 

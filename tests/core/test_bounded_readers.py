@@ -29,7 +29,7 @@ READERS = {
             "vramtui/sources/demo.py",
             "vramtui/core/observation/alerts.py",
             "vramtui/core/observation/oom",
-            "vramtui/estimators/analytic/sizes/precision.py",
+            "vramtui/estimators/analytic",
         ),
         "what comes with the program",
     ),

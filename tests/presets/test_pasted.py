@@ -45,11 +45,11 @@ def test_a_service_is_chosen_by_its_name_and_names_are_not_commands() -> None:
 
 def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "vllm serve Qwen/Qwen3-8B --max-model-len 16384 --kv-cache-dtype odd --enable-prefix-caching --port 1"
+    text = "vllm serve Qwen/Qwen3-8B --max-model-len 16384 --kv-cache-dtype odd --enable-lorra --port 1"
     served = preset_asked(text, LIBRARY)
     assert isinstance(served.preset.run, ServeRun)
     assert served.preset.run.max_model_len == 16384
-    assert served.preset.notes.startswith("Not used: --kv-cache-dtype odd, --enable-prefix-caching. ")
+    assert "Not used: --kv-cache-dtype odd, --enable-lorra (did you mean --enable-lora?). " in served.preset.notes
     text = "torchrun --nproc-per-node 2 train.py --model_name_or_path gpt2 --neftune_noise_alpha 5"
     trained = preset_asked(text, LIBRARY)
     assert isinstance(trained.preset.run, TrainRun)

@@ -58,14 +58,14 @@ def predicted(document: dict[str, Any]) -> dict[str, float]:
     return figures
 
 
-def in_range(key: str, guess: float | None, true: float, answer: str) -> bool:
+def in_range(key: str, found: dict[str, float], true: float, answer: str) -> bool:
     """Whether the answer states a range with the true figure in it; that of tokens is the cache's."""
     name = key.replace("_tokens", "_cache").replace("_", " ")
     stated = re.search(rf"{name} ([\d.]+) (\w*B) to ([\d.]+) (\w*B)", answer)
-    if stated is None or not guess:
+    if stated is None or not found.get(key):
         return False
     least, most = figure(f"{stated[1]} {stated[2]}"), figure(f"{stated[3]} {stated[4]}")
-    each = guess / most if key.endswith("tokens") else 1.0
+    each = found[key] / found["kv_cache"] if key.endswith("tokens") else 1.0
     return least * each <= true <= most * each
 
 
@@ -82,7 +82,7 @@ def outcome(kind: str, name: str, case: dict[str, Any]) -> Outcome:
         true, guess = figure(text), found.get(key)
         figures[key] = (guess, true)
         within.append(guess is not None and abs(guess - true) <= allowed.get(key, TOLERANCE) * abs(true))
-        stated.append(within[-1] or in_range(key, guess, true, result.stdout))
+        stated.append(within[-1] or in_range(key, found, true, result.stdout))
     is_right = result.exit_code == case.get("exit", result.exit_code) and all(within)
     if not is_right and stated and all(stated):
         return Outcome(kind, name, "in range", figures, result.output)

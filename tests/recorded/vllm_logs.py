@@ -49,7 +49,7 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
     run = ServeRun(
         gpu_memory_utilization=float(log["utilization"]), max_model_len=int(log["context"]),
         precision=PRECISIONS[log["dtype"]], quantization=form, kv_cache="fp8" if log["kv_dtype"] == "fp8" else None,
-        graphs_in_share=False,
+        graphs_in_share=False, engine_version="0.19.0",
     )  # fmt: skip
     device = msgspec.structs.replace(card("H100"), total_memory=int(float(log["total_gib"]) * GIB))
     server = Server(model, run, device, Parallel(tensor=tensor, pipeline=pipeline))

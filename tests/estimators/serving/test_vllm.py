@@ -44,13 +44,13 @@ def test_servers_take_what_their_logs_say() -> None:
 
 
 def test_sequences_at_once_go_by_the_card_and_the_pass() -> None:
-    """VLLM's own defaults: 1024 from 70 GiB on but for the A100, else 256; each word's score takes 14 bytes."""
+    """VLLM's own defaults: 1024 from 70 GiB on but for the A100, else 256; a score takes 14 bytes before 0.25."""
     large, small = serve(LLAMA_8B, ServeRun(max_model_len=8192)), serve(LLAMA_8B, ServeRun(max_num_seqs=256))
     assert size(large, "profiled batch") > size(small, "profiled batch")
     assert any("at most 1024 that run together" in note for note in large.assumptions)
     a100 = serve(LLAMA_8B, ServeRun(max_model_len=8192), card("A100-80GB"))
     assert any("at most 256 that run together" in note for note in a100.assumptions)
-    one, four = (serve(LLAMA_8B, ServeRun(), parallel=Parallel(tensor=ranks)) for ranks in (1, 4))
+    one, four = (serve(LLAMA_8B, ServeRun(engine_version="0.21"), parallel=Parallel(tensor=n)) for n in (1, 4))
     assert size(one, "profiled batch") == size(four, "profiled batch")
     assert server(None, 512, "H100", max_num_seqs=2).tokens == 1024
 
@@ -79,7 +79,7 @@ def test_what_lies_in_the_share_of_one_card_and_of_four() -> None:
     assert size(four, "weights") == pytest.approx(size(one, "weights") / 4, rel=0.001)
     assert size(four, "nccl") > 0
     assert any("one card of 4" in note for note in four.assumptions)
-    two = serve(LLAMA_70B, ServeRun(max_model_len=8192, max_num_seqs=1024), card("H200"), Parallel(pipeline=2))
+    two = serve(LLAMA_70B, ServeRun(max_num_seqs=1024, engine_version="0.11"), card("H200"), Parallel(pipeline=2))
     assert any("the tightest: pipeline rank 1 of 2 (layers 40–79, output layer)" in note for note in two.assumptions)
     # MLA's latent belongs to all heads, so tensor ranks each keep all of it.
     estimate = serve(DEEPSEEK_V3, ServeRun(quantization="fp8", max_model_len=32768), card("H200"), Parallel(tensor=8))
@@ -90,7 +90,7 @@ def test_what_lies_in_the_share_of_one_card_and_of_four() -> None:
 @for_each([(20000, 17.06), (29000, 17.98)])
 def test_the_profiled_batch_is_what_a_3090_was_seen_to_need(tokens: int, peak: float) -> None:
     """Two reports of one user: torch's peak over weights of 14.9888 GiB, with so many tokens in a pass."""
-    run = ServeRun(max_model_len=tokens, max_num_batched_tokens=tokens, enforce_eager=True)
+    run = ServeRun(max_model_len=tokens, max_num_batched_tokens=tokens, enforce_eager=True, engine_version="0.6.4")
     profiled = size(serve(LLAMA_8B, run), "profiled batch") / GIB
     assert profiled == pytest.approx(peak - 14.9888, abs=0.02)
 

@@ -6,6 +6,7 @@ its stages together, which is a guess.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import resources
 from math import ceil
 from typing import Any
 
@@ -19,6 +20,12 @@ from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape, shape_table
 from vramtui.models.tensor_list import CacheList, TensorList
 
+# Types of models: decoders that are models by themselves, and look at a missing source if they read only words; those
+# whose layers keep keys and values of the stream's width; those with norms before attention; and those of several parts
+# that are all known.
+TYPES: dict[str, frozenset[str]] = msgspec.json.decode(
+    resources.files("vramtui.models.shapes").joinpath("types.json").read_bytes(), type=dict[str, frozenset[str]]
+)
 # Of a head where a config says no number of them.
 HEAD = 64
 # The first convolution, by which a model for images or sound is known.
@@ -485,13 +492,7 @@ _SIDES: dict[str, Any] = {"layers": "decoder_layers", "heads": "decoder_attentio
 _PAIR = partial(_transformer, more=1, part="vision_config")
 _WAVE = partial(plain_stream, tokens=1500, staged=True)
 _SQUEEZED = partial(plain_stream, tokens=750, staged=True)
-PRE_NORM = frozenset({
-    "beit", "bit", "canary", "clip", "clip_text_model", "clipseg_text_model", "cohere_asr", "convnext", "convnextv2",
-    "data2vec-vision", "deit", "depth_anything", "dia", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt",
-    "focalnet", "glpn", "hiera", "ijepa", "metaclip_2_text_model", "moonshine", "owlv2_text_model",
-    "owlvit_text_model", "poolformer", "pop2piano", "pvt", "regnet", "segformer", "siglip", "siglip2",
-    "siglip2_text_model", "siglip_text_model", "speech_to_text", "swin", "swinv2", "vit_msn", "yolos",
-})  # fmt: skip
+PRE_NORM = TYPES["pre_norm"]
 STREAMS |= {
     "deit": partial(_transformer, more=2),
     "ijepa": _transformer,
@@ -544,23 +545,10 @@ def _wide(keys: Keys) -> int:
     return 2 * keys.whole("hidden_size")
 
 
-# Types whose decoders are models by themselves; if one reads only words, it looks at a missing source.
-TRANSLATORS = frozenset({
-    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
-    "trocr", "whisper",
-})  # fmt: skip
+TRANSLATORS = TYPES["translators"]
 # By type.
 TEXTS: dict[str, Kept] = {
-    **dict.fromkeys(
-        (*TRANSLATORS, "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
-         "flaubert", "ibert", "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
-         "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod",
-         "albert", "convbert", "deberta", "deberta-v2", "distilbert", "gte", "jina_embeddings_v3", "layoutlm",
-         "longformer", "luke", "modernbert", "mpnet", "mra", "yoso", "nystromformer", "nomic_bert", "squeezebert",
-         "tapas", "opt", "git", "blip_text_model", "kosmos_2_text_model", "kosmos_2_5_text_model",
-         "pp_formulanet_text"),
-        _wide,
-    ),
+    **dict.fromkeys((*TRANSLATORS, *TYPES["wide"]), _wide),
     **dict.fromkeys(("fnet", "funnel"), lambda _keys: 0),
     **dict.fromkeys(("esmc", "ultrabert"), lambda keys: sizes_of(keys).keys + sizes_of(keys).values),
     "mobilebert": lambda keys: 2 * keys.whole("true_hidden_size"),
@@ -586,22 +574,7 @@ def text_caches(keys: Keys) -> CacheList:
     return caches
 
 
-# Types whose every part is known.
-JOINED = frozenset({
-    "aria", "audioflamingo3", "aya_vision", "blip", "blip-2", "cohere2_vision", "cosmos3_edge", "cosmos3_omni",
-    "deepseek_vl", "deepseek_vl_hybrid", "dots_ocr", "ernie4_5_vl_moe", "exaone4_5", "florence2", "fun_asr_nano", "fuyu",
-    "gemma3", "gemma3n", "gemma4", "gemma4_unified", "git", "glm46v", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr",
-    "glmasr", "got_ocr2", "granite_docling", "granite_speech", "granite_speech_plus", "hyperclovax_vision_v2",
-    "idefics", "idefics2", "idefics3", "instructblip", "instructblipvideo", "internvl", "internvl_chat", "kimi_k25",
-    "kosmos-2", "kosmos-2.5", "kyutai_speech_to_text", "lfm2_vl", "lfm3_vl", "lighton_ocr", "llama4", "llava",
-    "llava_next", "llava_next_video", "llava_onevision", "minicpm_ocr", "minicpmv4_6", "minicpmv4_7",
-    "minimax_m3_vl", "mistral3", "mistral_large4", "mllama", "modernvbert", "molmo2", "moss_transcribe_diarize",
-    "muse_glimmer", "nemo_speechlm", "nemotron_h_omni", "ovis2", "paddleocr_vl", "paligemma", "phi4_multimodal",
-    "pix2struct", "pp_formulanet", "qianfan_ocr", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl",
-    "qwen2_audio", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_asr", "qwen3_omni_moe_thinker", "qwen3_vl",
-    "qwen3_vl_moe", "smolvlm", "step3p7", "ultravbert", "unlimited_ocr", "vibevoice_asr", "video_llama_3",
-    "video_llava", "vipllava", "vision-encoder-decoder", "voxtral", "voxtral_realtime",
-})  # fmt: skip
+JOINED = TYPES["joined"]
 SUFFIX = "_config"
 THINKER = "thinker_config"
 # Types of towers whose queries and keys are turned by their place.

@@ -163,6 +163,8 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
             words[section[6:]] |= dict.fromkeys(value.split(), names)
         elif section == "weightless" and not line.startswith("#"):
             weightless += line.split()
+        elif section.startswith("names ") and not line.startswith("#"):
+            tables[section] |= dict.fromkeys(line.split(), ())
         elif section == "not modelled" and names and not line.startswith("#"):
             not_modelled |= dict.fromkeys(names.split(), frozenset(value.split()))
         elif value and not line.startswith("#"):
@@ -178,6 +180,8 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
 _TABLES, WORDS, NOT_MODELLED, WEIGHTLESS = _read()
 DTYPES, OPTIMIZERS, ATTENTIONS, CACHES = (WORDS[name] for name in ("dtypes", "optimizers", "attentions", "caches"))
 KEYS = {section[5:]: table for section, table in _TABLES.items() if section.startswith("file ")}
+# Options of servers that set no key.
+OTHERS = {name[6:]: tuple(_TABLES.pop(name)) for name in [*_TABLES] if name.startswith("names ")}
 _OPTIONS = {name: {option: keys[0] for option, keys in table.items()} for name, table in _TABLES.items()}
 _ADAPTERS, SHARED = _OPTIONS.pop("adapters"), _OPTIONS.pop("shared")
 OWN = {name: key for name, (key, _) in _OPTIONS.pop("own").items()}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base import toml
+from vramtui.core.base.errors import nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.assumptions import with_usual_adapters
@@ -26,6 +27,7 @@ from vramtui.presets.importers.flags import (
     GGUF_QUANTIZATIONS,
     LAUNCHED,
     MODEL_FLAGS,
+    OTHERS,
     OWN,
     SERVERS,
     SHARED,
@@ -304,6 +306,7 @@ _SERVERS = re.compile(
 _HEADS = ("run", "parallel")
 # Keys that a model's name may state more exactly than a flag: --bf16, --quantization bitsandbytes.
 _COARSE = {"run.precision", "run.quantization"}
+ALIKE, SHORT = 0.85, 8  # of a misspelt option and the one that is meant; letters of one that may be anything
 
 
 def with_command(preset_file: PresetFile, command: str) -> PresetFile:
@@ -391,7 +394,9 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
 
 
 def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection[JobFile] = ()) -> list[str]:
-    """The options of a command, as written, that are not understood or do not apply to the run."""
+    """The options of a command, as written, that are not understood or do not apply to the run; a misspelt one with the
+    server's option that is meant.
+    """
     family = family_of(line)
     read = {word for known in preset_file.known for word in (known.words, *known.words.split())}
     table, named = FLAGS[family], model_named(line, family)
@@ -413,7 +418,11 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
             or WEIGHTLESS.match(option.name) is not None
         )
 
-    return [option.flag for option in line.options if not is_used(option)]
+    unused = [option for option in line.options if not is_used(option)]
+    own = [f"--{name.replace('_', '-')}" for name in (*table, *OTHERS[family])] if family in OTHERS else []
+    flags = [f"--{option.name.replace('_', '-').removeprefix('no-')}" for option in unused]
+    meant = ["" if flag in own or len(flag) < SHORT else nearest(flag, own, cutoff=ALIKE) for flag in flags]
+    return [f"{option.flag}{hint}" for option, hint in zip(unused, meant, strict=True)]
 
 
 def _has(workload: Workload, key: str) -> bool:

@@ -68,9 +68,10 @@ OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (
 
 
 class ServedWeights(msgspec.Struct, frozen=True):
-    """Bytes of one rank's tensors on the card, how they are kept in words, and bytes of those in host memory."""
+    """One rank's bytes on the card, those of each tensor and how many there are, in words, and bytes in host memory."""
 
     blocks: BlockBytes
+    each: tuple[tuple[int, int], ...]
     words: str
     offloaded: int = 0
 
@@ -114,10 +115,11 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
         words = f"{count:,} parameters, {packed}: {words_for(packed)}"
         words += f"; {', '.join(left)} stay as they are" if left else ""
     whole = bytes_of(tensors)
+    sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes for one in tensors]
+    each = tuple((size, one.count) for one, size in zip(tensors, sizes, strict=True))
     if not run.cpu_offload_gb:
-        return ServedWeights(whole, words)
+        return ServedWeights(whole, each, words)
     most = round(run.cpu_offload_gb * GIB)
-    sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes if one.layer else 0 for one in tensors]
     gone, away = [0] * len(tensors), 0
     for block in range(max((one.count for one in tensors if one.layer), default=0)):
         for place, (tensor, size) in enumerate(zip(tensors, sizes, strict=True)):
@@ -127,7 +129,7 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     on_rank = (msgspec.structs.replace(one, count=one.count - many) for one, many in zip(tensors, gone, strict=True))
     on_card = bytes_of([one for one in on_rank if one.count])
     offloaded = whole.bytes - on_card.bytes
-    return ServedWeights(on_card, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
+    return ServedWeights(on_card, each, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
 
 
 def weight_parts(weights: ServedWeights, rotary: int = 0) -> dict[str, Fact]:

@@ -25,7 +25,7 @@ from vramtui.estimators.analytic.serving.parts import (
     weight_parts,
     weights_of,
 )
-from vramtui.estimators.analytic.serving.vllm import ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.vllm import FIRST_RUNNER, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
@@ -121,6 +121,7 @@ class SglangServer:
             itemsize=recipe.compute,
             vocabulary=model.vocab_size,
             multiprocessors=card_limits(device).multiprocessors,
+            release=FIRST_RUNNER,
         )
         bits = cache_bits(run.kv_cache, run.precision)
         for share in telling_shares(model, parallel):

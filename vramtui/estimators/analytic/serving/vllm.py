@@ -4,11 +4,14 @@ The profiled pass is counted part by part by the code of vLLM 0.19 that allocate
 """
 
 from bisect import bisect
+from collections.abc import Iterable
 from operator import itemgetter
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
@@ -29,21 +32,13 @@ from vramtui.estimators.analytic.serving.parts import (
 )
 from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import GROUP, cache_bits, inference_recipe
-from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, LARGE_SEGMENT, SMALL_LIMIT, rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.models.spec import MlaModule
 from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
 
-# fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
-# sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
-# on next to them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
-# V1 sorted them before its top-k kernel (pull request 33538, 0.17): logits in fp32, sorted with 64-bit places, and as
-# much again while it sorts (v1/sample/ops/topk_topp_sampler.py, 0.12). V0 too: logits in fp32 as given and in the end,
-# sorted with 64-bit places and those of the way back, two sums and two masks (model_executor/layers/sampler.py,
-# _apply_top_k_top_p, 0.6.4). Bytes for each logit besides those computed.
-SAMPLED, SORTED, SORTED_V0 = 3 * 4, 4 + 2 * 12, 38
 # Tensors of the residual stream alive at once while the MLP works: what attention gave, the residual that came in (the
 # caller of a compiled piece holds both), and the residual that goes on.
 STREAMS = 3
@@ -59,60 +54,38 @@ L2_CACHE = {(8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (10, 0): 126, (12, 0)
 # 8 of text each (gemma4_mm.py; 2,496 tokens in logs of 0.19 to 0.23); others an image.
 VIDEO_GRIDS, PIXELS_OF_QWEN_2 = 7, 12_845_056
 FRAMES, OF_FRAME, TEXT_OF_FRAME, OF_GEMMA_4 = 32, 70, 8, 280
-# Widths of the stream while a tower with rotary positions attends: queries, keys, values, the first two turned, and
-# the answer; fitted from 0.20 on to 2.17 GiB of peak activation (Qwen 3.5 4B on an L4, 0.29). Its positions, which
-# live on (models/qwen3_vl.py, forward: pos_embeds), and the stream are on each tensor rank.
-# dots.ocr turns queries and keys in copies of fp32 (models/dots_ocr.py, 0.12): four of both, both as they came, and each
-# of queries, keys and values twice.
-ATTENDING, ATTENDING_LATER = 7, 12
-ATTENDING_DOTS, PIXELS_OF_DOTS = 4 * 2 * 2 + 2 + 2 * 3, 11_289_600
+# dots.ocr turns queries and keys in copies of fp32 (models/dots_ocr.py, 0.12): four of both, both as they came, and
+# queries, keys and values twice.
+ATTENDING_DOTS, PIXELS_OF_DOTS, LATER_TOWERS = 4 * 2 * 2 + 2 + 2 * 3, 11_289_600, (0, 20)
 
 
-class VllmRelease(NamedTuple):
-    """How vLLM from one release on looks for the room that is left.
-
-    Attributes:
-        share: of the card, if the command states none.
-        graphs_in_share: CUDA graphs are taken out of the share.
-        from_start: the context counts against the share with what stood there before the model.
-        keeps_workspace: experts' buffers are kept, and NCCL's, there before the first look, are not in the share;
-            before that they were of their call (fused_moe.py, intermediate_cache1 to 3).
-        sampled: bytes of the sampler for each logit.
-        is_v0: it profiled one pass of the longest sequence, or of a chunk beyond 32,768 tokens.
-        is_piecewise: V1 captures pieces of up to 512 tokens, and no whole passes (config/compilation.py, 0.10, 0.11).
-        counts_groups: it reports the tokens of one group of layers, not those of the sequences at once.
-    """
+class VllmRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """How vLLM from one release on looks for the room that is left; `releases.toml` explains each."""
 
     since: tuple[int, ...]
     share: float = 0.9
-    graphs_in_share: bool = False
     from_start: bool = False
     keeps_workspace: bool = False
-    sampled: int = SAMPLED
+    graphs_in_share: bool = False
+    sampled: int = 0
     is_v0: bool = False
+    is_v2: bool = False
+    tunes_embedding: bool = False
+    pins: bool = False
+    state_pages: int = 1
     is_piecewise: bool = False
-    counts_groups: bool = True
+    holds_reduced: bool = False
+    torch_only: bool = False
+    counts_groups: bool = False
 
 
-# v1/worker/gpu_worker.py and worker/worker.py of each: 0.7 looks before the ranks meet (pull request 11809), 0.9 asks
-# `memory_profiling` (#19312), 0.12 looks after they met and keeps v1/worker/workspace.py, and 0.20 profiles graphs
-# and takes a larger share (#38284). Start-up logs of 0.20.0 and 0.20.2 count tokens in two ways.
-RELEASES = (
-    VllmRelease((0, 20, 2), share=0.92, graphs_in_share=True, keeps_workspace=True, counts_groups=False),
-    VllmRelease((0, 20), share=0.92, graphs_in_share=True, keeps_workspace=True),
-    VllmRelease((0, 17), keeps_workspace=True),
-    VllmRelease((0, 12), keeps_workspace=True, sampled=SORTED),
-    VllmRelease((0, 11), sampled=SORTED),
-    VllmRelease((0, 9), sampled=SORTED, is_piecewise=True),
-    VllmRelease((0, 8), from_start=True, sampled=SORTED, is_piecewise=True),
-    VllmRelease((0, 7), sampled=SORTED_V0, is_v0=True),
-    VllmRelease((0, 0), from_start=True, sampled=SORTED_V0, is_v0=True),
-)
-# The newest with V0, which 0.11 has no more.
-V0, REMOVED_V0 = next(one for one in RELEASES if one.is_v0), (0, 11)
-# V1 of 0.7, which VLLM_USE_V1=1 selects, profiles the logits and not the sampler, for 1,024 sequences on every GPU
-# (v1/worker/gpu_model_runner.py, profile_run; engine/arg_utils.py, __post_init__, 0.7.3).
-V1_OF_7 = VllmRelease(V0.since, from_start=True, sampled=0, is_piecewise=True)
+_TABLES = toml.loads(Path(__file__).with_name("releases.toml").read_text(encoding="utf-8"))
+RELEASES = tuple(msgspec.convert(row, VllmRelease) for row in _TABLES["vllm"])
+V1_OF_7 = msgspec.convert(_TABLES["v1_of_7"], VllmRelease)
+FITTED: dict[str, float] = _TABLES["fitted"]  # figures that no source states, sizes in KiB
+FIRST_RUNNER = next(one for one in RELEASES if not one.is_v2)  # that models with states or experts stay in
+# The first of all models in the second model runner, and the first without V0.
+V2_FOR_ALL, WITHOUT_V0 = (0, 32), (0, 11)
 
 
 class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +95,7 @@ class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
         vocabulary: words of the whole model, whose logits every tensor rank gathers.
         tuned: bytes that Inductor holds while it times kernels; 0 in eager mode.
         mxfp4: experts make their buffers in each call.
+        tuned_table: bytes of the embedding that Inductor tunes on a copy of, in a start that compiles; 0 in eager mode.
         length: of the longest sequence, as images are encoded first, whose tower `tensor` ranks share; 0 without.
     """
 
@@ -134,6 +108,7 @@ class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
     tuned: int = 0
     mxfp4: bool = False
     tensor: int = 1
+    tuned_table: int = 0
     length: int = 0
 
 
@@ -155,8 +130,10 @@ def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, int
     items = max(min(run.tokens // each, run.sequences * max(run.length // each, 1)), 1)
     patches, h = tower.positions(of_tower * items), tower.hidden_size
     mlp = (3 if tower.gated_mlp else 2) * tower.intermediate_size
-    attending = (ATTENDING_LATER if run.release.graphs_in_share else ATTENDING) if tower.rotary else 4
-    attending = ATTENDING_DOTS if rule.most == PIXELS_OF_DOTS and not run.release.graphs_in_share else attending
+    attending = 4
+    if tower.rotary:
+        older = int(FITTED["attending"]) if rule.most != PIXELS_OF_DOTS else ATTENDING_DOTS
+        attending = int(FITTED["attending_later"]) if run.release.since >= LATER_TOWERS else older
     widest, stream = max(attending * h, mlp) // run.tensor, 3 if tower.rotary else 2
     words = f"{items} x {each:,} tokens of images: {patches:,} patches x {run.itemsize} B x ({tower.pixels} pixels + "
     words += f"{stream} x {h} stream + {widest})"
@@ -167,6 +144,16 @@ def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, int
     )
 
 
+def room_left(blocks: Iterable[tuple[int, int]]) -> int:
+    """Bytes of the largest free block in segments of 20 MiB that hold these (bytes, how many), each in the best fit."""
+    rooms: list[int] = []
+    for size, count in blocks:
+        for _ in range(count if SMALL_LIMIT < size < LARGE_EXACT else 0):
+            room = min((one for one in rooms if one >= size), default=LARGE_SEGMENT)
+            rooms = [one for one in rooms if one != room] + [room] * (rooms.count(room) - 1) + [room - size]
+    return max(rooms, default=0)
+
+
 def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     """Bytes of the fullest moment of one pass and of sampling after it, and a formula (v1/worker/gpu_model_runner.py,
     profile_run).
@@ -174,7 +161,10 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
     twice, stream = 2 if model.gated_mlp else 1, f"{STREAMS} x {model.hidden_size} stream"
     embeddings, encoding, images = encoded_images(model, run) if share.begins else (0, 0, "")
-    resident = embeddings + (HANDED_ON * wide if share.stages > 1 else 0)
+    words_seen = 0  # how often each word came in each sequence, and which are in its prompt
+    if run.release.is_v2 and share.ends:
+        words_seen = sum(rounded(run.sequences * size * 4) for size in (run.vocabulary, -(-run.vocabulary // 32)))
+    resident = embeddings + words_seen + (HANDED_ON * wide if share.stages > 1 else 0)
     keeps = run.release.keeps_workspace
     if model.num_experts is not None and share.stop > model.first_k_dense_replace and keeps and not run.mxfp4:
         # The two buffers in which experts work, kept from the first pass on and shared by all layers:
@@ -204,6 +194,9 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     passing = resident + STREAMS * wide + rounded(run.tokens * max(attending, mlp) * run.itemsize) + run.tuned
     words = f"{run.tokens:,} tokens x {run.itemsize} B x ({attention if attending >= mlp else words})"
     moments = [(passing, words), (embeddings + encoding, images)]
+    if run.tuned_table:
+        words = f"Inductor tunes on a copy of the embedding of {run.tuned_table:,} B"
+        moments.append((words_seen + run.tuned_table + 2 * wide, words))
     if share.ends:
         # Sampling for as many sequences as run together, while the hidden states of all tokens are held. The top-k
         # kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE); the
@@ -260,33 +253,12 @@ MOST_SPLITS = 32
 FLASH_ATTENTION_3, HALF = (9, 0), 2
 MOST_CAPTURED = 512
 PIECES = 3 + MOST_CAPTURED // 8  # 1, 2, 4 and multiples of 8 (config.py, _set_cudagraph_sizes, 0.9)
-# What the driver keeps of the kernels of one layer in one graph, and what the first capture takes. Fitted, for no
-# source says it: the first to Llama 3.1 8B on 1, 2 and 4 pipeline stages (0.91, 0.65, 0.51 GiB on H100s, vLLM 0.19),
-# the second to the same runs. Experts launch more kernels, and shared ones have a stream of their own: fitted to
-# Mixtral 8x7B and Qwen 3 30B-A3B, and to Qwen 1.5 MoE and DeepSeek V2 Lite.
-DENSE_LAYER, ROUTED_LAYER, SHARED_LAYER = 171 * KIB, 220 * KIB, 420 * KIB
-FIRST_CAPTURE = 125 * MIB
-# GPUs other than Hopper take less: fitted to an A6000 and two pairs of RTX 3090 under vLLM 0.21 (0.27, 0.13, 0.17 GiB).
-ELSEWHERE, FIRST_ELSEWHERE = 0.7, 64 * MIB
-# Of RTX Blackwells an fp8 cache is FlashInfer's (logs of 0.20), whose workspace is taken while graphs are profiled
-# (vllm/envs.py, VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE).
-FLASHINFER, FLASHINFER_WORKSPACE = (12, 0), 394 * MIB
+FLASHINFER = (12, 0)
 GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to logs of H100s"
 SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
-
-
 # V0 captures decoding passes only. Tokens of its chunks, made of longer sequences from Ampere on
 # (vllm/config.py, SchedulerConfig).
 LONG, CHUNK, AMPERE = 32768, 2048, (8, 0)
-
-
-# Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 GiB on
-# H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19); as shares of the
-# 740 MiB that `cards.py` has for them.
-LOADED_BY_PASS, LOADED_LATER = 0.346, 0.095
-# Pages of a sequence in each group whose layers keep a state, if prefixes are cached as they are by default now
-# (v1/kv_cache_interface.py, MambaSpec.max_memory_usage_bytes, mode `align`, 0.17; logs of 0.27 and 0.29).
-STATE_PAGES = 2
 # What a checkpoint may leave out of each format (Unsloth's dynamic files: nf4-double).
 CHECKPOINTS: dict[str, Literal["attention", "attention and outer layers"]] = {
     "fp8": "attention", "int4": "attention", "int8": "attention", "nvfp4": "attention",
@@ -301,11 +273,6 @@ SMALLEST_GROUP, STATES_STREAMS = 32, 8
 PADDED_SOURCE = "vLLM, vllm/model_executor/layers/quantization/mxfp4.py"
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
-# What the first pass of tensor ranks takes outside torch beyond that. On H100s with 2 and 4 ranks 2.06 to 2.21 GiB,
-# against 0.07 of pipeline stages (31 start-up logs of vLLM 0.19; fitted to them); 0.11 has no more there than elsewhere
-# (llm-d#787). Elsewhere `non_torch_memory` is 0.20 on 16 3090s (vllm#14447), 0.25 on two 4090s (#13061) and 0.33 GiB on
-# two 5090s (#14452), with 0.05 of it the context.
-TENSOR_LINKS_HOPPER, TENSOR_LINKS = 2040 * MIB, 205 * MIB
 HOPPER = (9, 0)
 # Sequences at once and tokens of a pass where nothing is said, and on GPUs from 70 GiB on that are no A100
 # (vllm/engine/arg_utils.py, get_batch_defaults).
@@ -315,7 +282,8 @@ TOKENS, TOKENS_LARGE = 2048, 8192
 
 class VllmWorker(NamedTuple):
     """One rank: its parts (that of the cache without its size), and bytes outside torch that count against the share:
-    of kernels, of `links` between ranks, and of NCCL where ranks `met` after the first look.
+    of kernels, of `links` between ranks, of NCCL where ranks `met` after the first look, and `pinned` in the cache;
+    `warm` of all are not taken in a start that finds its code compiled.
     """
 
     share: Share
@@ -325,11 +293,13 @@ class VllmWorker(NamedTuple):
     links: int
     met: int
     pages: Pages
+    pinned: int
+    warm: int
 
     @property
     def fixed(self) -> int:
         inside = sum(fact.bytes for name, fact in self.parts.items() if name != "cuda graphs" or self.graphs_in_share)
-        return inside + self.kernels + self.links + self.met
+        return inside + self.kernels + self.links + self.met + self.pinned
 
 
 class Server:
@@ -342,10 +312,15 @@ class Server:
                 model, tower=None, tensors=tuple(group for group in model.tensors if group.place != "tower")
             )
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
-        version = engine_release(run, "vLLM", "0.19")
-        self.release = next(one for one in RELEASES if one.since <= (version or (1,)))
-        if run.is_v1 is not None and V0.since <= (version or (1,)) < REMOVED_V0 and run.is_v1 == self.release.is_v0:
-            self.release = V1_OF_7 if run.is_v1 else V0
+        version = engine_release(run, "vLLM", "0.19") or RELEASES[0].since
+        self.release = next(one for one in RELEASES if one.since <= version)
+        has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
+        if run.is_v1 is not None and V1_OF_7.since <= version < WITHOUT_V0 and run.is_v1 == self.release.is_v0:
+            self.release = V1_OF_7 if run.is_v1 else next(one for one in RELEASES if one.is_v0)
+        elif self.release.is_v2 and version < V2_FOR_ALL and (model.num_experts or has_states):
+            self.release = msgspec.structs.replace(FIRST_RUNNER, state_pages=self.release.state_pages)
+        if run.prefix_caching is not None and not self.release.counts_groups:
+            self.release = msgspec.structs.replace(self.release, state_pages=1 + run.prefix_caching)
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.share = run.gpu_memory_utilization or self.release.share
@@ -353,9 +328,7 @@ class Server:
         # NVML does not tell vLLM the memory of a GB10 (platforms/cuda.py, 0.20; vllm-project/vllm#57378).
         large = device.total_memory >= LARGE_CARD and device.capability != (8, 0) and device.name != "GB10"
         large = large and not self.release.is_v0
-        self.sequences = run.max_num_seqs or (
-            SEQUENCES_LARGE if large or self.release is V1_OF_7 else SEQUENCES
-        )
+        self.sequences = run.max_num_seqs or (SEQUENCES_LARGE if large or self.release is V1_OF_7 else SEQUENCES)
         self.tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
         if not run.max_num_batched_tokens:
             if self.release.is_v0:
@@ -365,8 +338,7 @@ class Server:
         # Whole passes of up to `sequences`, and pieces of twice as many in V1 (config/vllm.py, _set_cudagraph_sizes).
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
         self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
-        if self.release.is_piecewise:
-            self.captured = PIECES
+        self.captured = PIECES if self.release.is_piecewise else self.captured
         self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
         rooms = [(self.budget - worker.fixed) // worker.pages.page for worker in self.workers]
         self.blocks = min(rooms)
@@ -383,6 +355,7 @@ class Server:
         if model.position == "rope" and model.max_position_embeddings is not None:
             width = model.qk_rope_head_dim or model.head_size
             rotary = rounded(model.max_position_embeddings * width * recipe.compute)
+        is_tuned = not run.enforce_eager and release.tunes_embedding and share.begins and model.tower is None
         batch = ProfiledPass(
             tokens=self.tokens,
             sequences=self.sequences,
@@ -393,17 +366,21 @@ class Server:
             release=release,
             mxfp4=run.quantization == "mxfp4",
             tensor=self.parallel.tensor,
+            tuned_table=model.vocab_size * model.hidden_size * recipe.compute * is_tuned,
             length=0 if release.is_v0 else self.length,
         )
-        links = TENSOR_LINKS_HOPPER if capability == HOPPER and release.keeps_workspace else TENSOR_LINKS
+        links = int(FITTED["links_hopper" if capability == HOPPER and release.keeps_workspace else "links"] * KIB)
         links *= self.parallel.tensor > 1
         met = 0 if release.keeps_workspace else nccl_bytes(self.ranks, capability)
         met_before = release.keeps_workspace and (share.stages > 1 or links)
-        loaded = 1 if release.from_start else LOADED_LATER if met_before else LOADED_BY_PASS
-        layer = DENSE_LAYER if model.num_experts is None else SHARED_LAYER if model.shared_size else ROUTED_LAYER
-        graphs = int(share.layers * layer * self.captured * ELSEWHERE) + FIRST_ELSEWHERE
+        loaded = 1 if release.from_start else FITTED["loaded_later" if met_before else "loaded_by_pass"]
+        if release.torch_only:
+            loaded = met = links = 0
+        kind = "dense" if model.num_experts is None else "shared" if model.shared_size else "routed"
+        layer = FITTED[f"{kind}_layer"] * KIB
+        graphs = int(share.layers * layer * self.captured * FITTED["elsewhere"] + FITTED["first_elsewhere"] * KIB)
         if capability == FLASH_ATTENTION_3:
-            graphs = share.layers * layer * self.captured + FIRST_CAPTURE
+            graphs = int(share.layers * layer * self.captured + FITTED["first_capture"] * KIB)
             if recipe.compute == HALF and model.kv_lora_rank is None and not release.is_piecewise:
                 # The fp32 parts of split attention's answers and their sums, of the largest batch captured whole.
                 each = min(self.sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1)
@@ -412,7 +389,7 @@ class Server:
         every = decoder_spec(model).caches(share.first, share.stop)
         kinds = tuple(kind for kind in every if kind.per_token)
         if in_share and run.kv_cache == "fp8" and capability == FLASHINFER and len({k.per_token for k in kinds}) == 1:
-            graphs += FLASHINFER_WORKSPACE
+            graphs += int(FITTED["flashinfer"] * KIB)
         if not kinds:
             raise UserError(
                 "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
@@ -429,7 +406,7 @@ class Server:
             block=block,
             layers=sum(kind.layers for kind in kinds),
             groups=tuple((kind.window, block * (numbers // kind.per_token), -(-kind.layers // size)) for kind in kinds),
-            states=sum(-(-kind.layers // size) for kind in states) * (1 if release.counts_groups else STATE_PAGES),
+            states=sum(-(-kind.layers // size) for kind in states) * release.state_pages,
             length=self.length,
             ahead=self.tokens,
         )
@@ -438,18 +415,26 @@ class Server:
             if one.module.startswith("experts_") and len(one.shape) == len(("expert", "rows", "columns")):
                 width = inner if one.module == "experts_down_proj" else outer
                 more = one.numel * one.count / 2 * (-width % 256) / width
-                if capability != HOPPER or release.since < (0, 12):
+                if capability != HOPPER or not release.keeps_workspace:
                     wide = (inner + -inner % (256 if capability[0] == 10 else 128)) * (outer + -outer % 256)
                     more = one.numel * one.count * 4.25 / 8 * (wide / (inner * outer) - 1)
                 padded += more
+        kernels = int(cuda_context_bytes(capability) * loaded)
         (profiled, words), workspace = profiled_batch(share, batch), workspace_bytes(capability)
+        weights = weights_of(share, run, recipe)
+        masks = [(self.sequences * -(-self.model.vocab_size // 32) * 4, 2 * release.is_v2)]
+        fits = room_left([*weights.each, (rotary, 1), *masks]) >= workspace
+        pinned = 0 if fits or not release.pins else batch.tuned_table
+        if release.holds_reduced and self.parallel.tensor > 1:
+            # Each layer sums twice. If all of it does not fit, the allocator waits for the ranks and reuses some.
+            pinned = (2 * share.layers + share.begins) * rounded(self.tokens * model.hidden_size * recipe.compute)
+            taken = pinned + weights.blocks.bytes + profiled + kernels + links + met
+            pinned *= taken <= device.total_memory
+        warm = batch.tuned_table and profiled - profiled_batch(share, msgspec.structs.replace(batch, tuned_table=0))[0]
         parts = {
-            **weight_parts(weights_of(share, run, recipe), rotary),
+            **weight_parts(weights, rotary),
             "expert padding": Fact(
-                "weights",
-                "MXFP4 experts as the kernels want them",
-                PADDED_SOURCE,
-                bytes=int(padded),
+                "weights", "MXFP4 experts as the kernels want them", PADDED_SOURCE, bytes=int(padded)
             ),
             "kv cache": Fact(
                 "kv_cache",
@@ -479,8 +464,7 @@ class Server:
                 count=1,
             ),
         }
-        kernels = int(cuda_context_bytes(capability) * loaded)
-        return VllmWorker(share, parts, in_share, kernels, links, met, pages)
+        return VllmWorker(share, parts, in_share, kernels, links, met, pages, pinned, warm + pinned)
 
     def estimate(self) -> Estimate:
         worker, pages, parts = self.worker, self.worker.pages, dict(self.worker.parts)
@@ -559,10 +543,13 @@ class Server:
             if holds:
                 less = cached
                 reasons.append(reason)
-        if less:
+        if worker.warm:
+            reasons.append("a start that finds its code compiled tunes on no copy of the embedding")
+        if less or worker.warm:
             weights = f"weights {format_bytes(size)} to {format_bytes(size + more)}, " if more else ""
             at_least = format_bytes(max(cached - less, 0))
-            notes.append(f"{weights}kv cache {at_least} to {format_bytes(cached)}: {'; '.join(reasons)}")
+            most = format_bytes(cached + worker.warm)
+            notes.append(f"{weights}kv cache {at_least} to {most}: {'; '.join(reasons)}")
         if parallel.ranks > 1:
             notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
         if parallel.data > 1:
