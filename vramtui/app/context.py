@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from textual.app import App
 from textual.message import Message
@@ -13,6 +13,7 @@ from textual.message import Message
 from vramtui.app.keys import FIRST
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.textual_private import call_after
+from vramtui.app.ui.lines import ListModel, RowChosen, SortChosen
 from vramtui.app.ui.view_screen import NoticeLine, ViewScreen
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Absence, PcieTraffic, Sample
@@ -330,3 +331,55 @@ class AppContext:
             self.app.notify(f"Applies until you quit. {error}", severity="error")
         else:
             self.app.notify("Saved in settings (vramtui doctor --settings).", timeout=3)
+
+
+class ListScreen(ViewScreen):
+    """A screen with a list that is sorted by columns, and filtered by words like those of `FILTER`."""
+
+    FILTER: ClassVar[str]
+
+    def __init__(self, shared: AppContext, model: ListModel[Any, Any]) -> None:
+        super().__init__()
+        self._shared, self._model = shared, model
+
+    @property
+    def present_list(self) -> tuple[ListModel[Any, Any], str]:
+        """The list that is shown now, and the selector of its rows."""
+        return self._model, self.FIRST_FOCUS
+
+    def on_row_chosen(self, message: RowChosen[Any]) -> None:
+        self.present_list[0].choose(message.row)
+        self._shared.redraw.now()
+
+    def on_sort_chosen(self, message: SortChosen[Any]) -> None:
+        self.present_list[0].sort_by(message.column)
+        self._shared.redraw.now()
+
+    def action_sort_list(self, direction: int) -> None:
+        self.present_list[0].sort_next(direction)
+        self._shared.redraw.now()
+
+    def action_reverse_list(self) -> None:
+        model, _ = self.present_list
+        model.sort_by(model.sort)
+        self._shared.redraw.now()
+
+    def action_filter_list(self) -> None:
+        from vramtui.app.ui.filter_bar import FilterBar  # loads Input
+
+        if not self.query(FilterBar):
+            bar = FilterBar(
+                self._model.filter, placeholder=self.FILTER, rows=self.present_list[1], typed=self.set_filter
+            )
+            self.mount(bar, before="KeyBar")
+
+    def set_filter(self, text: str) -> None:
+        self._model.set_filter(text)
+        self._shared.redraw.now()
+
+    def action_leave_list(self) -> None:
+        """Clear the filter, else leave the screen."""
+        if self._model.filter:
+            self.set_filter("")
+        else:
+            self._shared.screens.show(FIRST)

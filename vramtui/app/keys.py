@@ -189,24 +189,24 @@ PLAN_BINDINGS: list[BindingType] = [
 ]
 HISTORY_BINDINGS: list[BindingType] = [
     _key("enter", "open_run", "open", "history.open", "Details of the selected run", "enter"),
-    _key("slash", "filter_runs", "filter", "history.filter", "Filter runs", "/"),
+    _key("slash", "filter_list", "filter", "history.filter", "Filter runs", "/"),
     _writes(_key("s", "report_run", "report", "history.report", "Write a report of the selected run")),
     _writes(_key("d", "forget_run", "delete", "history.forget", "Delete the selected run (asks first)")),
-    _key("less_than_sign", "sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
-    _key("greater_than_sign", "sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
-    _key("o", "reverse_runs", "reverse", "history.reverse", "Reverse order"),
+    _key("less_than_sign", "sort_list(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
+    _key("greater_than_sign", "sort_list(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
+    _key("o", "reverse_list", "reverse", "history.reverse", "Reverse order"),
     _problems("history"),
-    _quiet("escape", "leave_history", "Clear the filter; then back to Watch", "history.leave"),
+    _quiet("escape", "leave_list", "Clear the filter; then back to Watch", "history.leave"),
 ]
 FLEET_BINDINGS: list[BindingType] = [
     _key("enter", "watch_host", "watch", "fleet.watch", "Watch the selected host; open the selected job", "enter"),
     _key("b", "fleet_jobs", "jobs", "fleet.jobs", "Show jobs of several ranks, or GPUs again"),
-    _key("slash", "filter_fleet", "filter", "fleet.filter", "Filter hosts and GPUs", "/"),
-    _key("less_than_sign", "sort_fleet(-1)", "sort", "fleet.sort_before", "Sort by the column to the left", "<"),
-    _key("greater_than_sign", "sort_fleet(1)", "sort", "fleet.sort_next", "Sort by the column to the right", ">"),
-    _key("o", "reverse_fleet", "reverse", "fleet.reverse", "Reverse order"),
+    _key("slash", "filter_list", "filter", "fleet.filter", "Filter hosts and GPUs", "/"),
+    _key("less_than_sign", "sort_list(-1)", "sort", "fleet.sort_before", "Sort by the column to the left", "<"),
+    _key("greater_than_sign", "sort_list(1)", "sort", "fleet.sort_next", "Sort by the column to the right", ">"),
+    _key("o", "reverse_list", "reverse", "fleet.reverse", "Reverse order"),
     _problems("fleet"),
-    _quiet("escape", "leave_fleet", "Clear the filter; then back to Watch", "fleet.leave"),
+    _quiet("escape", "leave_list", "Clear the filter; then back to Watch", "fleet.leave"),
 ]
 HOSTS_BINDINGS: list[BindingType] = [_quiet(FLEET.key, f"show('{FLEET.name}')", FLEET.what, "app.fleet")]
 REPLAY_KEYS = "space play · , . step · g go to · ( ) speed"

@@ -8,22 +8,19 @@ import msgspec
 from textual.app import ComposeResult
 from textual.strip import Strip
 
-from vramtui.app.context import AppContext, Feature, FeedStatus
+from vramtui.app.context import AppContext, Feature, FeedStatus, ListScreen
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
 from vramtui.app.state.rows import where_of, worst_of
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.lines import (
     Column,
     Columns,
-    ColumnSort,
     CursorRows,
     Lines,
     ListFrame,
+    ListModel,
     Piece,
-    RowChosen,
-    SortChosen,
     SortHeading,
     cell,
     delta_colour,
@@ -142,26 +139,17 @@ _JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
 }
 
 
-class JobModel(ColumnSort[JobColumn]):
+class JobModel(ListModel[JobColumn, JobRow]):
     """Order and selection of the jobs, and which are opened."""
 
-    __slots__ = ("_chosen", "_opened", "_rows")
+    __slots__ = ("_opened",)
 
     COLUMNS = get_args(JobColumn)
     FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
 
     def __init__(self) -> None:
         super().__init__("used")
-        self._chosen: tuple[str, str] | None = None
         self._opened: set[tuple[str, str]] = set()
-        self._rows: tuple[JobRow, ...] = ()
-
-    def choose(self, row: tuple[str, str]) -> None:
-        self._chosen = row
-
-    @property
-    def selected(self) -> JobRow | None:
-        return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
 
     def toggle(self) -> Rank | None:
         """Open or close the selected job; if a rank is selected, return it instead."""
@@ -188,7 +176,7 @@ class JobModel(ColumnSort[JobColumn]):
             rows.append(msgspec.structs.replace(heading, is_open=is_open))
             rows += [JobRow(job, rank) for rank in job.ranks] if is_open else []
         self._rows = tuple(rows)
-        return self._rows
+        return tuple(rows)
 
 
 def _has(word: str, texts: Mapping[str, str], every: str) -> bool:
@@ -207,29 +195,18 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 }
 
 
-class FleetModel(ColumnSort[FleetColumn]):
-    """The user's choices: order, filter, row, and whether jobs are listed."""
+class FleetModel(ListModel[FleetColumn, FleetRow]):
+    """The user's choices: order, filter, row, and whether jobs are present_list."""
 
-    __slots__ = ("_chosen", "_rows", "by_job", "filter", "jobs")
+    __slots__ = ("by_job", "jobs")
 
     COLUMNS = get_args(FleetColumn)
     FROM_THE_LARGEST = ("used", "predicted", "utilization")
 
     def __init__(self) -> None:
         super().__init__("host")
-        self.filter = ""
         self.by_job = False
         self.jobs = JobModel()
-        self._chosen: tuple[str, str] | None = None
-        self._rows: tuple[FleetRow, ...] = ()
-
-    def choose(self, row: tuple[str, str]) -> None:
-        self._chosen = row
-
-    @property
-    def selected(self) -> FleetRow | None:
-        first = self._rows[0] if self._rows else None
-        return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
 
     def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         up = sum(host.is_up for host in hosts)
@@ -237,9 +214,15 @@ class FleetModel(ColumnSort[FleetColumn]):
             jobs, rows = self.jobs, self.jobs.rows(job_summaries(hosts), self.filter)
             job = jobs.selected
             return FleetView(
-                jobs=rows, chosen_job=None if job is None else job.id, job_sort=jobs.sort, jobs_fall=jobs.falls,
-                current=current, filter=self.filter, hosts=len(hosts), up=up,
-            )  # fmt: skip
+                jobs=rows,
+                chosen_job=None if job is None else job.id,
+                job_sort=jobs.sort,
+                jobs_fall=jobs.falls,
+                current=current,
+                filter=self.filter,
+                hosts=len(hosts),
+                up=up,
+            )
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
         if self.sort == "host":
@@ -249,7 +232,7 @@ class FleetModel(ColumnSort[FleetColumn]):
         gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(
-            rows=self._rows, chosen=None if chosen is None else chosen.id, current=current, sort=self.sort,
+            rows=tuple(self._rows), chosen=None if chosen is None else chosen.id, current=current, sort=self.sort,
             falls=self.falls, filter=self.filter, total=sum(row.gpu is not None for row in every), hosts=len(hosts),
             up=up, used=sum(gpu.used or 0 for gpu in gpus), capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
@@ -543,20 +526,18 @@ class JobTable(ListFrame[FleetView, JobColumn, JobRow]):
         return f"Jobs of several ranks · {count} on {view.up} of {view.hosts} hosts", below
 
 
-FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
-
-
-class FleetScreen(ViewScreen):
+class FleetScreen(ListScreen):
     """A line for each GPU of each host."""
 
     CSS_PATH = "fleet.tcss"
     BINDINGS = FLEET_BINDINGS
     PLACE = FLEET.name
     FIRST_FOCUS = "FleetRows"
+    FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
 
     def __init__(self, shared: AppContext, fleet: "FleetController") -> None:
-        super().__init__()
-        self._shared, self._fleet, self._model = shared, fleet, fleet.model
+        super().__init__(shared, fleet.model)
+        self._fleet, self._lists = fleet, fleet.model
 
     def compose(self) -> ComposeResult:
         yield Header(FLEET.title)
@@ -568,56 +549,22 @@ class FleetScreen(ViewScreen):
         return self._fleet.view()
 
     @property
-    def _current_model(self) -> FleetModel | JobModel:
-        return self._model.jobs if self._model.by_job else self._model
-
-    def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:
-        self._current_model.choose(message.row)
-        self._shared.redraw.now()
-
-    def on_sort_chosen(self, message: SortChosen[Any]) -> None:
-        self._current_model.sort_by(message.column)
-        self._shared.redraw.now()
+    def present_list(self) -> tuple[ListModel[Any, Any], str]:
+        return (self._lists.jobs, "JobRows") if self._lists.by_job else super().present_list
 
     def action_fleet_jobs(self) -> None:
         """Show jobs instead of GPUs, or GPUs again."""
-        self._model.by_job = not self._model.by_job
-        self.set_class(self._model.by_job, "-jobs")
-        self.query_one(JobRows if self._model.by_job else FleetRows).focus()
-        self._shared.redraw.now()
-
-    def action_sort_fleet(self, direction: int) -> None:
-        self._current_model.sort_next(direction)
-        self._shared.redraw.now()
-
-    def action_reverse_fleet(self) -> None:
-        listed: ColumnSort[Any] = self._current_model
-        listed.sort_by(listed.sort)
-        self._shared.redraw.now()
-
-    def action_filter_fleet(self) -> None:
-        """Ask for the words that rows must contain."""
-        if not self.query(FilterBar):
-            bar = FilterBar(
-                self._model.filter,
-                placeholder=FILTER,
-                rows="#jobs" if self._model.by_job else "#fleet",
-                typed=self._set_filter,
-            )
-            self.mount(bar, before="KeyBar")
-
-    def _set_filter(self, text: str) -> None:
-        self._model.filter = text
+        self._lists.by_job = not self._lists.by_job
+        self.set_class(self._lists.by_job, "-jobs")
+        self.query_one(self.present_list[1]).focus()
         self._shared.redraw.now()
 
     def action_watch_host(self) -> None:
         self._fleet.watch_chosen()
 
-    def action_leave_fleet(self) -> None:
+    def action_leave_list(self) -> None:
         """Clear the filter, else leave the jobs, else the screen."""
-        if self._model.filter:
-            self._set_filter("")
-        elif self._model.by_job:
+        if self._lists.by_job and not self._lists.filter:
             self.action_fleet_jobs()
         else:
-            self._shared.screens.show(FIRST)
+            super().action_leave_list()

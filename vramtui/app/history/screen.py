@@ -12,24 +12,21 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.strip import Strip
 
-from vramtui.app.context import AppContext
-from vramtui.app.keys import FIRST, HISTORY_BINDINGS
+from vramtui.app.context import AppContext, ListScreen
+from vramtui.app.keys import HISTORY_BINDINGS
 from vramtui.app.state.dashboard_state import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.chooser import Confirm, Window
-from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.graph import DOTS, MemoryGraph, braille_rows
 from vramtui.app.ui.lines import (
     Column,
     Columns,
-    ColumnSort,
     CursorRows,
     Framed,
     ListFrame,
+    ListModel,
     Piece,
-    RowChosen,
-    SortChosen,
     SortHeading,
     between,
     cell,
@@ -45,7 +42,7 @@ from vramtui.app.ui.lines import (
     wrap,
 )
 from vramtui.app.ui.parts import compared, part_lines, sizes
-from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
+from vramtui.app.ui.view_screen import Header, KeyBar
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.estimate.devices import vendor_of
@@ -161,23 +158,19 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     now: float = 0.0
 
 
-class HistoryModel(ColumnSort[RunColumn]):
+class HistoryModel(ListModel[RunColumn, StoredRun]):
     """Takes past runs and the user's choices, and makes the view of them. It uses no widget, no clock and no file."""
 
-    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_problem", "_shown", "filter", "is_read")
+    __slots__ = ("_errors", "_every", "_problem", "is_read")
 
     COLUMNS = RUN_COLUMNS
     FROM_THE_LARGEST = FROM_THE_LARGEST
 
     def __init__(self) -> None:
         super().__init__("when")
-        self.filter, self._problem = "", ""
-        self.is_read = False
+        self._problem, self.is_read = "", False
         self._every: tuple[StoredRun, ...] = ()
         self._errors: tuple[Errors, ...] = ()
-        self._shown: tuple[StoredRun, ...] = ()
-        self._chosen: int | None = None
-        self._last_at = 0
 
     def take(self, runs: Sequence[StoredRun]) -> None:
         """Show these runs from now on."""
@@ -188,37 +181,33 @@ class HistoryModel(ColumnSort[RunColumn]):
         """Show why they cannot be read; the known ones stay."""
         self.is_read, self._problem = True, problem
 
-    def choose(self, number: int) -> None:
-        self._chosen = number
-
     def sort_by(self, column: RunColumn) -> None:
         super().sort_by(column)
         self._arrange()
 
     def set_filter(self, text: str) -> None:
         """Show only runs that contain every word of `text`."""
-        self.filter = text
+        super().set_filter(text)
         self._arrange()
-
-    @property
-    def selected(self) -> StoredRun | None:
-        """The chosen run; if it is gone, the one in its place."""
-        for at, stored in enumerate(self._shown):
-            if stored.id == self._chosen:
-                self._last_at = at
-                return stored
-        return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
 
     def view(self, now: float) -> HistoryView:
         return HistoryView(
-            runs=self._shown, total=len(self._every), is_read=self.is_read, problem=self._problem,
-            chosen=self.selected, sort=self.sort, falls=self.falls, filter=self.filter, errors=self._errors, now=now,
-        )  # fmt: skip
+            runs=tuple(self._rows),
+            total=len(self._every),
+            is_read=self.is_read,
+            problem=self._problem,
+            chosen=self.selected,
+            sort=self.sort,
+            falls=self.falls,
+            filter=self.filter,
+            errors=self._errors,
+            now=now,
+        )
 
     def _arrange(self) -> None:
         """Make the list and the errors of its runs, once per change."""
         some = filtered(self._every, RunFilter(words=self.filter))
-        self._shown = tuple(in_order(some, self.sort, reverse=self.reverse))
+        self._rows = tuple(in_order(some, self.sort, reverse=self.reverse))
         runs = tuple(stored.run for stored in some)
         self._errors = tuple(
             Errors(spread, histogram(errors_of(runs, spread.method, spread.model_kind))) for spread in spreads(runs)
@@ -479,11 +468,10 @@ def series_of(run: Run) -> Series | None:
 
 
 WIDE, VERY_WIDE, TALL = 112, 170, 46
-FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
 NOTHING = "No run is selected: the list is empty."
 
 
-class HistoryScreen(ViewScreen):
+class HistoryScreen(ListScreen):
     """Past runs, and the errors of their predictions: next to the list, or below it in a narrow terminal."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -492,10 +480,11 @@ class HistoryScreen(ViewScreen):
     BINDINGS = HISTORY_BINDINGS
     PLACE = "history"
     FIRST_FOCUS = "RunRows"
+    FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
 
     def __init__(self, shared: AppContext, history: "HistoryController") -> None:
-        super().__init__()
-        self._shared, self._history, self._model = shared, history, history.model
+        super().__init__(shared, history.model)
+        self._history = history
         self.shown = HistoryView()
 
     def compose(self) -> ComposeResult:
@@ -511,38 +500,6 @@ class HistoryScreen(ViewScreen):
         self.shown = self._history.view()
         self.set_class(self.shown.chosen is not None, "-selected")
         return self.shown
-
-    def on_row_chosen(self, message: RowChosen[int]) -> None:
-        self._model.choose(message.row)
-        self._shared.redraw.now()
-
-    def on_sort_chosen(self, message: SortChosen[RunColumn]) -> None:
-        self._model.sort_by(message.column)
-        self._shared.redraw.now()
-
-    def action_sort_runs(self, direction: int) -> None:
-        self._model.sort_next(direction)
-        self._shared.redraw.now()
-
-    def action_reverse_runs(self) -> None:
-        self._model.sort_by(self._model.sort)
-        self._shared.redraw.now()
-
-    def action_filter_runs(self) -> None:
-        if not self.query(FilterBar):
-            bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#runs", typed=self._set_filter)
-            self.mount(bar, before="KeyBar")
-
-    def _set_filter(self, text: str) -> None:
-        self._model.set_filter(text)
-        self._shared.redraw.now()
-
-    def action_leave_history(self) -> None:
-        """Clear the filter, else leave the screen."""
-        if self._model.filter:
-            self._set_filter("")
-        else:
-            self._shared.screens.show(FIRST)
 
     def action_open_run(self) -> None:
         run = self._chosen_run()
@@ -575,7 +532,7 @@ class HistoryScreen(ViewScreen):
         self.app.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), on_answer)
 
     def _chosen_run(self) -> StoredRun | None:
-        run = self._model.selected
+        run = self._history.model.selected
         if run is None:
             self.notify(NOTHING)
         return run

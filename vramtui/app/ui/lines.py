@@ -215,19 +215,21 @@ class Column(msgspec.Struct, Generic[Name], frozen=True):
 Columns = tuple[Column[Name], ...]
 
 
-class ColumnSort(Generic[Name]):
-    """The column that sorts a list, and whether its order is reversed. Subclasses name all columns, and those that
-    begin with the largest value.
+class ListModel(Generic[Name, One]):
+    """A list's rows, its filter, the chosen row, and the order: the column, and whether it is reversed. Subclasses name
+    all columns, and those that begin with the largest value.
     """
 
-    __slots__ = ("reverse", "sort")
+    __slots__ = ("_chosen", "_last_at", "_rows", "filter", "reverse", "sort")
 
     COLUMNS: ClassVar[tuple[str, ...]]
     FROM_THE_LARGEST: ClassVar[Collection[str]]
 
     def __init__(self, sort: Name) -> None:
-        self.sort = sort
-        self.reverse = False
+        self.sort, self.reverse, self.filter = sort, False, ""
+        self._chosen: object = None
+        self._last_at = 0
+        self._rows: Sequence[One] = ()
 
     @property
     def falls(self) -> bool:
@@ -242,6 +244,21 @@ class ColumnSort(Generic[Name]):
     def sort_next(self, direction: int) -> None:
         at = self.COLUMNS.index(self.sort) + direction
         self.sort_by(cast("Name", self.COLUMNS[at % len(self.COLUMNS)]))
+
+    def set_filter(self, text: str) -> None:
+        self.filter = text
+
+    def choose(self, row: object) -> None:
+        self._chosen = row
+
+    @property
+    def selected(self) -> One | None:
+        """The chosen row; if it is gone, the one in its place."""
+        for at, row in enumerate(self._rows):
+            if row.id == self._chosen:
+                self._last_at = at
+                return row
+        return self._rows[min(self._last_at, len(self._rows) - 1)] if self._rows else None
 
 
 def narrowed(
