@@ -232,12 +232,20 @@ class FleetModel(ListModel[FleetColumn, FleetRow]):
         gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(
-            rows=tuple(self._rows), chosen=None if chosen is None else chosen.id, current=current, sort=self.sort,
-            falls=self.falls, filter=self.filter, total=sum(row.gpu is not None for row in every), hosts=len(hosts),
-            up=up, used=sum(gpu.used or 0 for gpu in gpus), capacity=sum(gpu.total or 0 for gpu in gpus),
+            rows=tuple(self._rows),
+            chosen=None if chosen is None else chosen.id,
+            current=current,
+            sort=self.sort,
+            falls=self.falls,
+            filter=self.filter,
+            total=sum(row.gpu is not None for row in every),
+            hosts=len(hosts),
+            up=up,
+            used=sum(gpu.used or 0 for gpu in gpus),
+            capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
             totals=tuple(user_totals(hosts).items()),
-        )  # fmt: skip
+        )
 
 
 def holds(row: FleetRow, wanted: str) -> bool:

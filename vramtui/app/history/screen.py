@@ -461,10 +461,15 @@ def series_of(run: Run) -> Series | None:
     start, end = run.started_at + run.times[0], max(run.last_known, run.started_at + run.times[-1] + 1)
     highest = max(*run.values, run.predicted.process or 0, run.observed.process or 0)
     return Series(
-        title=f"pid {run.pid}", times=tuple(run.started_at + at for at in run.times), values=run.values, start=start,
-        end=end, ceiling=ceiling(highest, None), predicted=run.predicted.process,
+        title=f"pid {run.pid}",
+        times=tuple(run.started_at + at for at in run.times),
+        values=run.values,
+        start=start,
+        end=end,
+        ceiling=ceiling(highest, None),
+        predicted=run.predicted.process,
         ends=(format_duration(run.times[0]), f"{format_duration(end - run.started_at)} after its start"),
-    )  # fmt: skip
+    )
 
 
 WIDE, VERY_WIDE, TALL = 112, 170, 46

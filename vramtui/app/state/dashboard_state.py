@@ -63,15 +63,20 @@ def series(
     busy = session.history.gauge(chosen.gpu.uuid, "utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"{who} · {printable_line(track.process.command_or_name or '')}", times=track.times[seen],
-        values=track.values[seen], start=start, end=max(end, start + 1),
+        title=f"{who} · {printable_line(track.process.command_or_name or '')}",
+        times=track.times[seen],
+        values=track.values[seen],
+        start=start,
+        end=max(end, start + 1),
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
-        predicted=chosen.predicted, what_if=what_if, mark=QUICK if shown is not None and shown.is_rough else "",
+        predicted=chosen.predicted,
+        what_if=what_if,
+        mark=QUICK if shown is not None and shown.is_rough else "",
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
         layers=_layers(session.job_memory.of(track.process, chosen.gpu), estimate, track, start, end),
         expected=_expected(session, track, chosen, estimate),
         busy=None if busy is None else _within(busy, start, end),
-    )  # fmt: skip
+    )
 
 
 def ceiling(highest: int, total: int | None) -> int:

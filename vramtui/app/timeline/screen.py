@@ -196,9 +196,7 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
             filled = stack(moment.categories, moment.allocated, moment.peak_allocated, largest, bar, palette=palette)
             side_style = palette.strong if side in {"observed", "selected"} else palette.dim
             peak = palette.ink("prediction", bold=True) if peaks else palette.dim
-            figures = (
-                (moment.allocated, palette.text), (moment.peak_allocated, peak), (moment.reserved, palette.dim)
-            )  # fmt: skip
+            figures = ((moment.allocated, palette.text), (moment.peak_allocated, peak), (moment.reserved, palette.dim))
             pieces: list[Piece] = [
                 (" " + fit(label, PHASE), palette.text),
                 (fit(side, by), side_style),
