@@ -59,6 +59,8 @@ async def test_keys_move_the_cursor_and_the_wheel_scrolls_until_a_key_is_pressed
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
         await press(*driver, "j", "down", "k", "up")
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
+        await press(*driver, "pageup")
+        assert rows.cursor_of(rows.view) == 0
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
         await press(*driver, "down", "home")

@@ -10,7 +10,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert
-from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.observation.readings import Memory, ProcessKey
 from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.settings import Kind
 from vramtui.core.schema.workload import TrainRun
@@ -92,6 +92,9 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     view = state.view()
     assert known(view.panel).process is None
     assert view.bars[1].predicted == 23 * GIB + known(known(view.panel).estimate).process
+    memory = Memory(used=59 * GIB, free=40 * GIB, unified=True)
+    shared = state_with(scenes.sample(msgspec.structs.replace(scenes.usual().gpus[0], memory=memory)))
+    assert known(shared.view().panel).room == 98 * GIB  # what the host has, and the process's own
     state = state_with()
     state.view()
     state.select(key(977), freeze=True)

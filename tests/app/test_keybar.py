@@ -67,6 +67,8 @@ async def test_pairs_are_whole_and_a_dashboard_only_looked_at_offers_nothing_it_
 
 
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
+    async with dashboard([scenes.troubled(1)], (200, 35)) as driver:  # without a preset there is nothing to step
+        assert re.split(r"\s{2,}", line_of(driver).strip())[:3] == ["p preset", "m match", "t dry run"]
     async with dashboard([*climbing(), scenes.usual(1)], (200, 35), notifications=True) as driver:
         assert "p preset" in line_of(driver)
         await press(*driver, "M")

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -296,7 +297,7 @@ async def test_owners_of_bytes_and_shared_memory_are_named_on_the_screen() -> No
     memory = Memory(used=3 * GIB, free=99 * GIB, unified=True)
     card = scenes.gpu(0, scenes.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
     async with dashboard([scenes.sample(card)]) as (app, _):
-        assert "3.0 GiB unified, 99.0 free" in screen_text(app)
+        assert re.search(r"GB10 ▐█+░+▌ 3\.0 GiB unified, 99\.0 free", screen_text(app))
 
 
 def test_sizes_that_are_shown_alike_or_go_to_and_fro_move_no_rows() -> None:
@@ -401,6 +402,8 @@ def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
     groups = RowGroups(list(listing_of(scenes.sample(scenes.gpu(0, *rows)), whole=False)), "job", ())
     notes = [row.note for row in groups if row.kind == "group"]
     worst = (", worst rank 1, uneven +33.3 %", "")  # the second job's ranks hold nearly the same
+    (whole,) = RowGroups([msgspec.structs.replace(row, predicted=GIB) for row in list(groups.rows)[:2]], "job", ())
+    assert ", 2.0 predicted · train.py" in whole.note
     assert notes == [f"▸ torchrun 2/4{words} · train.py" for words in worst]
 
 

@@ -229,6 +229,10 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
     derived = DerivedPresets(derive)
     sample = scenes.usual()
     assert derived.with_derived(sample, {}, {TRAINER: None}) == {}
+    session = session_with(derived=derived)
+    session.ingest(sample)
+    notebook = next(one for one in sample.gpus[0].processes if one.pid == 977)
+    assert session.why_unmatched(notebook) == "jupyter: looking for its model"
     goes_on.set()
     assert done.wait(30)
     for _ in range(300):
