@@ -17,7 +17,7 @@ from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters,
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.runs.run import Run
-from vramtui.monitor.writers import MOST_WAITING, HistoryRunWriter, RecorderThread, RecordingResult
+from vramtui.monitor.writers import MOST_WAITING, HistoryRunWriter, RecorderThread
 
 SAMPLES = climbing(30)
 Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]
@@ -167,16 +167,16 @@ async def test_nothing_is_recorded_of_a_recording_or_by_a_thread_that_was_given_
     async with playing(Played(SAMPLES)) as (player, pilot, _):
         await pilot.press("r")
         assert "Only live data can be recorded" in "".join(str(n.message) for n in player.announced)
-    results: list[RecordingResult] = []
+    ended: list[RecorderThread] = []
 
     def never(_first: Sample, _interval: float) -> Paper:
         raise AssertionError
 
-    thread = RecorderThread(never, 1.0, lambda _thread, result: results.append(result))
+    thread = RecorderThread(never, 1.0, ended.append)
     thread.start()
     thread.finish()
     thread.join(60)
-    assert results == [RecordingResult(where="", samples=0, dropped=0)]
+    assert (ended, thread.where, thread.written, thread.dropped, thread.problem) == ([thread], "", 0, 0, "")
 
 
 REFUSED = "the history /data/history.sqlite3 cannot be used: database or disk is full"

@@ -65,11 +65,9 @@ def test_a_greeting_is_passed_over_and_waits_grow_to_a_minute() -> None:
     other = ssh.FarLines(LiveRecording)
     with pytest.raises(UserError, match="not a recording"):
         deque(map(other.take, [b"yes"] * 1000), maxlen=0)
-    backoff = ssh.Backoff(lambda: 0.5)
-    assert [backoff.wait() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    backoff.reset()
-    assert backoff.wait() == 1
-    assert {round(ssh.Backoff().wait(), 3) for _ in range(20)} != {1.0}
+    waits = ssh.backoff(lambda: 0.5)
+    assert [next(waits) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert {round(next(ssh.backoff()), 3) for _ in range(20)} != {1.0}
 
 
 def test_four_handshakes_at_once_on_one_first_hop() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import AlertRules, Kind
 from vramtui.monitor.session import Presets
-from vramtui.monitor.writers import RecorderThread, RecordingFactory, RecordingResult
+from vramtui.monitor.writers import RecorderThread, RecordingFactory
 
 
 class PresetReader(Feature):
@@ -61,11 +62,8 @@ class RecordingFeature(Feature):
             self._thread.finish()
             self._thread = None
         else:
-            self._thread = RecorderThread(
-                self.factory,
-                self._shared.interval,
-                lambda thread, result: self._shared.app.call_later(self._ended, thread, result),
-            )
+            ended = partial(self._shared.app.call_later, self._ended)
+            self._thread = RecorderThread(self.factory, self._shared.interval, ended)
             self._thread.start()
             if self._shared.state.sample is not None:
                 self.on_sample(self._shared.state.sample)
@@ -93,16 +91,16 @@ class RecordingFeature(Feature):
                 cut = " (not ended: the disk does not answer)" if thread.is_alive() else ""
                 self.last_words = f"vramtui: recorded in {thread.where}{cut}\n"
 
-    def _ended(self, thread: RecorderThread, result: RecordingResult) -> None:
+    def _ended(self, thread: RecorderThread) -> None:
         if self._thread is thread:
             self._thread = None
         notify = self._shared.app.notify
-        if result.problem:
-            written = f" What was written so far is in {result.where}." if result.samples else ""
-            notify(f"{result.problem}.{written}", title="Recording ended", severity="error")
-        elif result.samples:
-            lost = f" · {result.dropped} dropped: the disk was too slow" if result.dropped else ""
-            words = f"{result.where}\n{result.samples} samples{lost}"
+        if thread.problem:
+            written = f" What was written so far is in {thread.where}." if thread.written else ""
+            notify(f"{thread.problem}.{written}", title="Recording ended", severity="error")
+        elif thread.written:
+            lost = f" · {thread.dropped} dropped: the disk was too slow" if thread.dropped else ""
+            words = f"{thread.where}\n{thread.written} samples{lost}"
             notify(words, title="Recording written", timeout=8)
         self._shared.redraw.now()
 
@@ -110,17 +108,15 @@ class RecordingFeature(Feature):
 LIMIT = 30.0  # seconds that a command may take
 
 
-def title_of(kind: Kind) -> str:
-    titles: dict[Kind, str] = {
-        "will_not_fit": "It will not fit",
-        "growth": "Memory grows",
-        "over": "More than predicted",
-        "held_by_exited": "Memory held by exited processes",
-        "lost": "GPU lost",
-        "xid": "Error of the driver",
-        "out_of_memory": "Out of memory",
-    }
-    return titles[kind]
+TITLES: dict[Kind, str] = {
+    "will_not_fit": "It will not fit",
+    "growth": "Memory grows",
+    "over": "More than predicted",
+    "held_by_exited": "Memory held by exited processes",
+    "lost": "GPU lost",
+    "xid": "Error of the driver",
+    "out_of_memory": "Out of memory",
+}
 
 
 def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:
@@ -157,7 +153,7 @@ class AlertFeature(Feature):
             if len(same) > 1:
                 indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
                 sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
-            app.notify(sentence, title=title_of(kind), severity="warning", timeout=10)
+            app.notify(sentence, title=TITLES[kind], severity="warning", timeout=10)
             driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
             if rules.notification and driver is not None and not app.is_headless:
                 driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")

@@ -34,29 +34,22 @@ class RecordingSink(Protocol):
 RecordingFactory = Callable[[Sample, float], RecordingSink]
 
 
-class RecordingResult(msgspec.Struct, frozen=True):
-    """A finished recording: its place, samples written and dropped, and the problem that ended it."""
-
-    where: str
-    samples: int
-    dropped: int
-    problem: str = ""
-
-
 class RecorderThread(threading.Thread):
-    """Writes the samples it is given, and delivers a RecordingResult at the end.
+    """Writes the samples it is given.
 
     Args:
         recorder: begins the recording, on this thread.
         interval: seconds between samples.
-        deliver: takes this thread and the result; must be safe to call from any thread.
+        deliver: takes this thread at the end; must be safe to call from any thread.
+
+    Attributes:
+        where: the place of the recording.
+        written, dropped: samples.
+        problem: why it ended; empty if it was asked to.
     """
 
     def __init__(
-        self,
-        recorder: RecordingFactory,
-        interval: float,
-        deliver: "Callable[[RecorderThread, RecordingResult], object]",
+        self, recorder: RecordingFactory, interval: float, deliver: "Callable[[RecorderThread], object]"
     ) -> None:
         super().__init__(name="record", daemon=True)
         self._recorder, self._interval, self._deliver = recorder, interval, deliver
@@ -64,7 +57,7 @@ class RecorderThread(threading.Thread):
         self.began: float | None = None
         self.dropped = 0
         self.written = 0
-        self.where = ""
+        self.where = self.problem = ""
 
     def put(self, tick: RecordedTick) -> None:
         """Record this tick too, without waiting; if the disk does not keep up, it is dropped and counted."""
@@ -80,7 +73,6 @@ class RecorderThread(threading.Thread):
         self._waiting.put_nowait(None)
 
     def run(self) -> None:
-        problem = ""
         sink: RecordingSink | None = None
         try:
             while (tick := self._waiting.get()) is not None:
@@ -90,13 +82,13 @@ class RecorderThread(threading.Thread):
                 sink.write(tick)
                 self.written += 1
         except (UserError, OSError) as error:
-            problem = str(error)
+            self.problem = str(error)
         if sink is not None:
             try:
                 sink.close()
             except (UserError, OSError) as error:
-                problem = problem or str(error)
-        self._deliver(self, RecordingResult(self.where, self.written, self.dropped, problem))
+                self.problem = self.problem or str(error)
+        self._deliver(self)
 
 
 class RunHistoryFile(Protocol):

@@ -385,23 +385,14 @@ class Handshakes:
             yield
 
 
-class Backoff:
-    """Seconds until the next try: twice as many each time, and by chance more or less, so that hosts that fell
-    together do not all come back at once.
+def backoff(chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the seconds until each further try: twice as many each time, and by chance more or less, so that hosts that
+    fell together do not all come back at once.
     """
-
-    def __init__(self, chance: Callable[[], float] = random.random) -> None:
-        self._chance = chance
-        self._next = FIRST_WAIT
-
-    def wait(self) -> float:
-        """How long to wait now."""
-        now, self._next = self._next, min(LONGEST_WAIT, 2 * self._next)
-        return now * (0.5 + self._chance())
-
-    def reset(self) -> None:
-        """Start over with the first wait, as the host answers again."""
-        self._next = FIRST_WAIT
+    wait = FIRST_WAIT
+    while True:
+        yield wait * (0.5 + chance())
+        wait = min(LONGEST_WAIT, 2 * wait)
 
 
 MODULES = ("nvml", "counters", "runtime", "containers", "ancestors", "processes", "stream")  # each after its imports
@@ -478,7 +469,7 @@ class SshSource:
         self._recording = recording
         self._handshakes = handshakes
         self._latest = LatestSample(host)
-        self._backoff = Backoff()
+        self._waits = backoff()
         self._ending = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep_connected, name=f"ssh {host}", daemon=True)
@@ -517,9 +508,9 @@ class SshSource:
             begun = time.monotonic()
             failure = self._connection()
             if time.monotonic() - begun > STEADY:
-                self._backoff.reset()
+                self._waits = backoff()  # the host answered
             self._latest.fail(failure)
-            self._ending.wait(self._backoff.wait())
+            self._ending.wait(next(self._waits))
 
     def _connection(self) -> SourceFailed:
         """Keep one connection from its beginning to its end; return why it ended."""
@@ -538,10 +529,7 @@ class SshSource:
             except OSError as error:
                 return SourceFailed(f"ssh cannot be started: {os_reason(error)}.")
             try:
-                lines = FarLines(self._recording)
-                return _Conversation(self.host, process, lines, self._interval).go(
-                    program, self._deliver, opening.close
-                )
+                return self._converse(process, opening.close)
             finally:
                 # What waits in a driver or in a network is not waited for.
                 with contextlib.suppress(OSError):
@@ -553,72 +541,53 @@ class SshSource:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(1.0)
 
-
-class _Conversation:
-    """Reads one connection's output until it ends or falls silent."""
-
-    def __init__(self, host: str, process: subprocess.Popen[bytes], lines: FarLines, interval: float) -> None:
-        self._host = host
-        self._process = process
-        self._lines = lines
-        self._limit = silence_limit(interval)
-        self._splitter = LineSplitter()
-        self._errors = b""
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._out, self._err = process.stdout.fileno(), process.stderr.fileno()
-        self._poll = select.poll()  # `select` knows no descriptor beyond 1023
-        self._poll.register(self._out, select.POLLIN)
-        self._poll.register(self._err, select.POLLIN)
-
-    def go(self, program: bytes, deliver: Callable[[Sample], None], opened: Callable[[], None]) -> SourceFailed:
-        """Send the program, hand on sample after sample, and return why there are no more; `opened` is called when the
+    def _converse(self, process: "subprocess.Popen[bytes]", opened: Callable[[], None]) -> SourceFailed:
+        """Send the program, deliver sample after sample, and return why there are no more; `opened` is called when the
         far end sends something for the first time.
         """
-        assert self._process.stdin is not None
+        lines, splitter, errors = FarLines(self._recording), LineSplitter(), b""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        poll = select.poll()  # `select` knows no descriptor beyond 1023
+        poll.register(out, select.POLLIN)
+        poll.register(err, select.POLLIN)
         with contextlib.suppress(OSError):  # ssh's own words say why it does not take it
-            self._process.stdin.write(program)  # smaller than a pipe, so it never waits
-        began = last = time.monotonic()
-        has_come = False
-        while True:
-            piece = self._next_piece(last + (self._limit if has_come else START_LIMIT))
-            if piece is None:
-                waited = time.monotonic() - (last if has_come else began)
-                return SourceFailed(f"{self._host} does not answer: no sample for {waited:.0f} s; connecting again.")
+            process.stdin.write(agent_program(self._interval))  # smaller than a pipe, so it never waits
+        last, limit = time.monotonic(), START_LIMIT
+        while (left := last + limit - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            if err in ready:
+                piece = os.read(err, PIECE)
+                errors = (errors + piece)[-MOST_ERROR_BYTES:]
+                if not piece:
+                    poll.unregister(err)
+            if out not in ready:
+                continue
+            piece = os.read(out, PIECE)
             if not piece:
                 # Standard output is closed: ssh's own words come within a moment.
-                try:
-                    code: int | None = self._process.wait(2.0)
-                except subprocess.TimeoutExpired:
-                    code = None
+                code: int | None = None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(2.0)
                 with contextlib.suppress(KeyError):
-                    self._poll.unregister(self._out)
-                while self._poll.poll(0) and (piece := os.read(self._err, PIECE)):
-                    self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
-                return failure_of(self._host, self._errors.decode(errors="replace"), code)
+                    poll.unregister(out)
+                while poll.poll(0) and (piece := os.read(err, PIECE)):
+                    errors = (errors + piece)[-MOST_ERROR_BYTES:]
+                return failure_of(self.host, errors.decode(errors="replace"), code)
             opened()
             sample = None
             try:
-                for line in self._splitter.add(piece):
-                    sample = self._lines.take(line) or sample
+                for line in splitter.add(piece):
+                    sample = lines.take(line) or sample
             except (UserError, LineTooLargeError) as error:
-                return SourceFailed(f"{self._host}: {str(error) or 'a line does not end'}.")
+                return SourceFailed(f"{self.host}: {str(error) or 'a line does not end'}.")
             if sample is not None:
-                last, has_come = time.monotonic(), True
-                deliver(sample)
-
-    def _next_piece(self, until: float) -> bytes | None:
-        """Return the next piece of standard output: empty at its end, None if nothing comes in time."""
-        while (left := until - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in self._poll.poll(left * 1000)}
-            if self._err in ready:
-                piece = os.read(self._err, PIECE)
-                self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
-                if not piece:
-                    self._poll.unregister(self._err)
-            if self._out in ready:
-                return os.read(self._out, PIECE)
-        return None
+                last, limit = time.monotonic(), silence_limit(self._interval)
+                self._deliver(sample)
+        waited = time.monotonic() - last
+        return SourceFailed(f"{self.host} does not answer: no sample for {waited:.0f} s; connecting again.")
 
 
 LIMIT = 30.0  # seconds for a command of Slurm's, whose controller may be busy

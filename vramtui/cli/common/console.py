@@ -21,8 +21,8 @@ WIDEST_HELP = 110
 GAP = 3
 
 
-def print_json(document: object) -> None:
-    """One JSON document on standard output, indented for a person who looks."""
+def print_json(document: object, *, single: bool = True) -> None:
+    """A JSON document on standard output, indented for a person who looks; of several each is a line."""
     import msgspec
 
     try:
@@ -32,17 +32,7 @@ def print_json(document: object) -> None:
 
         # Names of files may be bytes that are no text; JSON knows only text.
         encoded = msgspec.json.encode(clean(msgspec.to_builtins(document)))
-    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
-
-
-def print_document(document: object, *, single: bool) -> None:
-    """A document as `print_json` prints a `single` one; of several each is a line."""
-    if single:
-        print_json(document)
-        return
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    sys.stdout.write((msgspec.json.format(encoded, indent=2) if single else encoded).decode() + "\n")
 
 
 def print_table(
@@ -105,11 +95,8 @@ def print_wrapped(text: str, width: int) -> None:
     """Each line of `text` broken between words where it is longer than `width` columns."""
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        print(
-            textwrap.fill(
-                printable(line), width, subsequent_indent=indent or "  ", break_on_hyphens=False, break_long_words=False
-            )
-        )
+        broken = textwrap.TextWrapper(width, "", indent or "  ", break_on_hyphens=False, break_long_words=False)
+        print(broken.fill(printable(line)))
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:

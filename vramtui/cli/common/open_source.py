@@ -56,8 +56,7 @@ def use_one_heap() -> None:
     """Let all threads allocate from one heap, as far as the C library knows how (glibc; to be called before there are
     threads).
 
-    By itself glibc gives each thread a heap of its own, and what a thread's reads leave in pieces there is no other's:
-    over nine minutes of churn the dashboard's resident memory rose from 88 to 95 MB; with one heap it was 76 to 79 MB
+    By itself glibc gives each thread a heap of its own: after nine minutes of churn 95 MB are resident instead of 79
     (`benchmarks/soak.py`). Python's own lock lets one thread allocate at a time anyway.
     """
     import ctypes
