@@ -16,8 +16,8 @@ CORE_ALONE = (
 def main() -> None:
     """Run the command line; with only vramtui-core, which has none, say where it is to be had.
 
-    The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser, whose
-    loading takes longer than their own work.
+    The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, and `vramtui ps`, go past
+    the parser, whose loading takes longer than their own work.
     """
     _make_streams_writable()
     try:
@@ -52,6 +52,16 @@ def main() -> None:
             from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - past the parser
 
             open_dashboard(DashboardOptions(monitor=bool(arguments)))
+        elif arguments == ["ps"] and "_VRAMTUI_COMPLETE" not in os.environ:
+            atexit.register(gc.freeze)
+            from vramtui.core.base.late import defer  # noqa: PLC0415 - past the parser
+
+            defer()
+            from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - past the parser
+            from vramtui.cli.ps import ps  # noqa: PLC0415 - past the parser
+
+            with exit_on_user_error():
+                ps()
         else:
             atexit.register(gc.freeze)
             from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser

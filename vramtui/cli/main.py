@@ -12,7 +12,7 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.common.option_groups import DashboardOptions
+from vramtui.cli.common.option_groups import DashboardOptions, SourceOptions
 from vramtui.cli.options import (
     EXIT_CODES,
     OWN_EXIT_CODES,
@@ -71,10 +71,10 @@ def root(*, context: typer.Context, dashboard: DashboardOptions, once: bool = Fa
                 fail(BAD_INPUT, f"{name} goes after the command: vramtui {command} {written}")
             fail(BAD_INPUT, f"{name} is an option of the dashboard; vramtui {command} does not have it")
     elif once:
-        from vramtui.cli.ps import ps
+        from vramtui.cli.ps import PsOptions, ps
 
-        asked = dashboard
-        ps(demo=asked.demo, replay=asked.replay, **asked.hosts._asdict(), feed=asked.feed, gpu=asked.only)
+        shown = SourceOptions(dashboard.demo, dashboard.replay, dashboard.hosts)
+        ps(PsOptions(source=shown, feed=dashboard.feed, gpu=dashboard.only))
     else:
         from vramtui.cli.dashboard.command import open_dashboard
 
@@ -96,6 +96,7 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=EXIT_CODES)
         else:
+            command = command_of(command) if name == "ps" else command  # which is also run past the parser
             app.command(name, cls=WordedCommand, epilog=OWN_EXIT_CODES.get(name, EXIT_CODES))(command)
     return app
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from vramtui.cli.common.console import print_document, print_table, print_wrapped, table_width
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, table_width
 from vramtui.cli.common.exit_codes import NO_SOURCE, say
 from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source, session_of, snapshots_of, with_gpus
 from vramtui.cli.common.option_groups import SourceOptions
-from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
@@ -67,8 +66,10 @@ class PsOptions(NamedTuple):
     traffic: bool = False
 
 
-@command_of
-def ps(options: PsOptions) -> None:
+DEFAULTS = PsOptions()
+
+
+def ps(options: PsOptions = DEFAULTS) -> None:
     """Processes on the GPUs with their memory now, at its peak, and as predicted.
 
     Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --gpu 0,1 --user anna --csv
@@ -201,7 +202,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", options: PsOptions)
         from vramtui.records.export.plain import ps_document
 
         document = ps_document(seen[""]) if "" in seen else document_of(answers)
-        print_document(document, single=not options.watch)
+        print_json(document, single=not options.watch)
     else:
         if options.watch and sys.stdout.isatty():
             sys.stdout.write(CLEAR_SCREEN)
@@ -248,32 +249,24 @@ def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, A
 
 def _picked(snapshot: Snapshot, options: PsOptions) -> "list[list[ProcessRow]]":
     """The selected processes in order, unknown values last: those of each user or job together, or each by itself."""
-    from vramtui.app.state.rows import FROM_THE_SMALLEST, SORT_KEYS, conditions, groups_of, holds
+    from vramtui.app.state.rows import SORT_KEYS, conditions, groups_of, holds, sorted_places
     from vramtui.app.state.view import ProcessRow
 
     gpus = {gpu.uuid: gpu for gpu in snapshot.sample.gpus}
     rows, words = [], conditions(options.filter)
     for holding in snapshot.holdings:
-        process, comparison, started = holding.process, holding.comparison, holding.process.started_at
-        row = ProcessRow(
-            "process",
-            holding.key,
-            gpus[holding.key.gpu_uuid],
-            process.used_memory,
-            holding.peak.bytes if holding.peak else None,
-            process,
-            predicted=comparison.predicted if comparison else None,
-            fraction=comparison.fraction if comparison else None,
-            preset=holding.preset,
-            minutes=None if started is None else max(0, int(snapshot.sample.taken_at - started) // 60),
-        )
+        key, process, comparison = holding.key, holding.process, holding.comparison
+        peak, started = holding.peak.bytes if holding.peak else None, process.started_at
+        minutes = None if started is None else max(0, int(snapshot.sample.taken_at - started) // 60)
+        size, off = (comparison.predicted, comparison.fraction) if comparison else (None, None)
+        gpu, now, preset = gpus[key.gpu_uuid], process.used_memory, holding.preset
+        row = ProcessRow("process", key, gpu, now, peak, process, size, off, preset, minutes=minutes)
         if holding.gone_at is None and holds(row, words):
             rows.append(row)
     if options.sort:
-        key = SORT_KEYS[options.sort]  # type: ignore[index]  # checked
-        falls = options.sort not in FROM_THE_SMALLEST
-        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=falls)
-        rows = known + [row for row in rows if key(row) is None]
+        column: Any = options.sort
+        places = sorted_places(range(len(rows)), list(map(SORT_KEYS[column], rows)), column)
+        rows = [rows[at] for at in places]
     if options.by is None:
         return [[row] for row in rows[: options.top]]
     return [members for _, members in groups_of(rows, options.by, largest_first=True)][: options.top]

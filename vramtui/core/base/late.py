@@ -10,8 +10,8 @@ import re
 import string
 import sys
 import typing
-from collections.abc import Iterable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 # asyncio and shutil work without these.
@@ -147,17 +147,9 @@ def prune_nvml() -> None:
     gc.collect()
 
 
-def _names_in(value: object) -> Iterator[str]:
-    """Every name that a function, or a class in its own methods, uses."""
-    inner: Iterable[object] = ()
-    if isinstance(value, CodeType):
-        yield from value.co_names
-        inner = value.co_consts
-    elif isinstance(value, FunctionType):
-        cells = (cell.cell_contents for cell in value.__closure__ or ())
-        inner = (value.__code__, *(one for one in cells if isinstance(one, FunctionType)))
-    elif isinstance(value, type):
-        yield from (base.__name__ for base in value.__bases__)
-        inner = (one for one in vars(value).values() if isinstance(one, FunctionType))
-    for one in inner:
-        yield from _names_in(one)
+def _names_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - a function, a class or another value
+    """Every name that a function, or a class in its own methods and its bases', uses."""
+    kinds = value.__mro__ if isinstance(value, type) else ()
+    for one in (value, *kinds, *(method for kind in kinds for method in vars(kind).values())):
+        yield getattr(one, "__name__", "")
+        yield from getattr(getattr(getattr(one, "__wrapped__", one), "__code__", None), "co_names", ())
