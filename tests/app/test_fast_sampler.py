@@ -12,7 +12,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.history import FastSample, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.monitor.poller import FastSampler, fast_interval
+from vramtui.monitor.poller import FastSampler, fast_sampler_for
 
 HIGH = 71 * GIB
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
@@ -94,7 +94,7 @@ async def test_a_spike_is_in_every_panel_and_a_stuck_driver_is_left_alone() -> N
 
 
 async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.monitor.poller.MOST", 2)
+    monkeypatch.setattr("vramtui.monitor.session.MOST_LOOKED_AT", 2)
     jobs = [scenes.process(4000 + at, at * GIB, scenes.TRAIN) for at in range(1, 6)]
     sampler = GivenSampler()
     async with dashboard([scenes.sample(scenes.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
@@ -115,7 +115,10 @@ def test_the_thread_sleeps_until_it_is_aimed_and_fewer_samples_get_fewer_looks()
     assert not sampler.is_alive()
     assert {(look.key, look.used) for look in sampler.pop_until(float("inf"))} == {(TRAINER, 5)}
     assert sampler.pop_until(float("inf")) == []
-    assert [fast_interval(interval) for interval in (0.2, 1, 5, 10, 60)] == [0.1, 0.1, 0.5, 1, 1]
+    for interval, pace in ((0.2, 0.1), (1, 0.1), (5, 0.5), (10, 1), (60, 1)):
+        paced = fast_sampler_for(source, "auto", interval)
+        paced.aim([TRAINER])
+        assert paced.pace == pace
     assert reported_facts(None) == reported_facts(Ledger(process=GIB)) == []
     assert reported_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
         ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),

@@ -11,7 +11,7 @@ from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import Match, PresetFile
-from vramtui.monitor.poller import FastTargets, fast_sampler_for, heaviest
+from vramtui.monitor.poller import FastTargets, fast_sampler_for
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 
@@ -96,11 +96,6 @@ def test_what_is_selected_is_sampled_and_a_run_knows_the_peaks_between() -> None
     assert watch.peak("GPU-0", 7) == 1700
     assert watch.peak("GPU-0", 8) == 800
     assert watch.peak("GPU-0", 1) is None
-
-
-def test_of_very_many_the_heaviest_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.monitor.poller.MOST", 2)
-    assert heaviest([(key(7), 1), (key(8), 3), (key(9), 2)]) == [key(8), key(9)]
 
 
 def test_a_source_without_fast_looks_has_no_sampler() -> None:

@@ -9,7 +9,7 @@ from vramtui.core.observation.readings import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.dryrun.traces import Traces
 from vramtui.monitor.jobs import no_jobs
-from vramtui.monitor.poller import fast_interval, fast_sampler_for
+from vramtui.monitor.poller import fast_sampler_for
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 
@@ -101,7 +101,7 @@ def session_of(
     session = MonitorSession(
         predictor=predictor(),
         jobs=services.jobs or no_jobs,
-        sampler=services.sampler or fast_sampler_for(source, "matched", fast_interval(interval)),
+        sampler=services.sampler or fast_sampler_for(source, "matched", interval),
         alert_rules=settings.alerts,
         run_writer=services.run_writer,
         derived=services.derived,

@@ -5,9 +5,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from heapq import nlargest
-from operator import itemgetter
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import msgspec
@@ -88,6 +86,8 @@ class Poller(threading.Thread):
             if not self._answered.is_set():
                 self._first = result
                 self._answered.set()
+            elif self._deliver != self._waiting.put:  # the client has it: of thousands of processes it takes megabytes
+                self._first = None
             if self._stop_asked.is_set() and not self._delivers_last:
                 return
             with self._handing:
@@ -168,15 +168,10 @@ STALLED = 1.0  # a look that takes so many seconds leaves the driver alone for R
 REST = 5.0
 STILL, SELDOM = 5.0, 5  # seconds without a change after which a look comes so many times less often
 MOST_KEPT = 8192
-MOST = 64  # processes sampled at once: the cost of a look grows with them
+MOST_LOOKED_AT = 64  # processes sampled at once: the cost of a look grows with them
 
 # The processes to sample: those that run a preset, these and those that report themselves, none, or these pids.
 FastTargets = Literal["matched", "auto", "none"] | frozenset[int]
-
-
-def heaviest(processes: Iterable[tuple[ProcessKey, int]]) -> list[ProcessKey]:
-    """Return the keys of the MOST processes that hold the most bytes, the largest first."""
-    return [key for key, _ in nlargest(MOST, processes, key=itemgetter(1))]
 
 
 class FastSampler(threading.Thread):
@@ -263,13 +258,10 @@ class FastSampler(threading.Thread):
         self._awake.set()
 
 
-def fast_interval(interval: float) -> float:
-    """Return the seconds between looks for samples every `interval` seconds: fewer samples mean fewer looks."""
-    return min(max(INTERVAL, interval / 10), LONGEST)
-
-
-def fast_sampler_for(source: Source, targets: FastTargets, interval: float = INTERVAL) -> FastSampler | None:
-    """Return a sampler for `source`, not started; None if the source or the targets need none."""
+def fast_sampler_for(source: Source, targets: FastTargets, interval: float = 1.0) -> FastSampler | None:
+    """Return a sampler for `source`, not started; None if the source or the targets need none. It looks ten times in
+    the `interval` of samples, in seconds: fewer samples mean fewer looks.
+    """
     if targets == "none" or not isinstance(source, FastSource):
         return None
-    return FastSampler(source, interval=interval, targets=targets)
+    return FastSampler(source, interval=min(max(INTERVAL, interval / 10), LONGEST), targets=targets)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from heapq import nlargest
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -30,7 +31,7 @@ from vramtui.monitor.jobs import (
     on_known_cards,
     oom_alerts,
 )
-from vramtui.monitor.poller import FastSampler, heaviest
+from vramtui.monitor.poller import MOST_LOOKED_AT, FastSampler
 from vramtui.monitor.predictor import KEPT, Guesses, LazyDefault, Predictor
 
 if TYPE_CHECKING:
@@ -295,7 +296,8 @@ class MonitorSession:
             wanted = self.matched.keys()
             if targets != "matched":
                 wanted = self.matched.keys() | set(_keys_with({job.pid for job in self.jobs()}, self.sample))
-        aims = heaviest((key, tracks[key].last_used or 0) for key in wanted if key in tracks)
+        known = (key for key in wanted if key in tracks)
+        aims = nlargest(MOST_LOOKED_AT, known, key=lambda key: tracks[key].last_used or 0)
         if self._selected is not None and self._selected not in aims:
             aims.append(self._selected)
         self._sampler.aim(aims)

@@ -55,7 +55,8 @@ def series(
     age, what_if, estimate = chosen.age or 0.0, None, None
     end = sample.taken_at - age if track.gone_at is None else min(sample.taken_at, track.gone_at)
     start = end - span if span else track.first_seen
-    seen = _between(track.times, start, end)
+    times, values = track.times, track.values
+    seen = _between(times, start, end)
     if shown is not None and chosen.preset == shown.preset.key:
         estimate = shown.matched or shown.traced or shown.estimate
         if shown.matched is not None and shown.estimate is not None:
@@ -64,8 +65,8 @@ def series(
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
         title=f"{who} · {printable_line(track.process.command_or_name or '')}",
-        times=track.times[seen],
-        values=track.values[seen],
+        times=times[seen],
+        values=values[seen],
         start=start,
         end=max(end, start + 1),
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
@@ -221,9 +222,8 @@ class DashboardState:
     def _show(self, sample: Sample) -> None:
         self._shown = sample
         self._match_shown()
-        before = self._listing.orders if self._listing is not None else None
         whole = self._settings.bookkeeping
-        self._listing = ProcessRows(sample, self.session.history, self.session.history.answered, before, whole=whole)
+        self._listing = ProcessRows(sample, self.session.history, self.session.history.answered, whole=whole)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Add these presets; a preset chosen by its path stays."""
@@ -242,7 +242,8 @@ class DashboardState:
         """Choose a row; with `freeze` the rows keep their present order until `unfreeze_order`."""
         self._chosen = row
         if freeze and self._frozen_order is None:
-            self._frozen_order = {one.id: at for at, one in enumerate(self._visible or ())}
+            ids = () if self._visible is None else self._visible.ids()
+            self._frozen_order = {identity: at for at, identity in enumerate(ids)}
         preset_file = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if isinstance(row, ProcessKey):
             self.panel_key = None if preset_file is None else preset_file.key

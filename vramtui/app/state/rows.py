@@ -1,9 +1,12 @@
 """Rows of the process table: made from a sample, given predictions, filtered, sorted and grouped."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter, itemgetter
-from typing import Any, overload
+from itertools import islice
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -13,7 +16,7 @@ from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent, narrow_digits
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.history import History, Peak, Track
 from vramtui.core.observation.readings import (
     Absence,
     Gpu,
@@ -66,18 +69,6 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
     return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
 
 
-def process_row(
-    gpu: Gpu, process: Process, track: Track, age: float | None, now: float, *, order: float | None
-) -> ProcessRow:
-    peak, started, size = track.peak, process.started_at, process.used_memory
-    return ProcessRow(
-        "process", track.key, gpu, size, None if peak is None else peak.bytes, process, age=age,
-        minutes=None if started is None else max(0, int(now - started) // 60), learned=peak,
-        fast_since=None if track.sampled_fast is None else track.close_since, fast_interval=track.fast_interval,
-        order=None if size is None else _steady_size(size, order),
-    )  # fmt: skip
-
-
 def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[ProcessRow]:
     """Return rows for the memory of a GPU that no process holds, and for a process list that cannot be read."""
 
@@ -103,13 +94,13 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
-@lru_cache(1 << 14)  # of thousands of processes many hold the same
+@lru_cache(1 << 12)  # of thousands of processes many hold the same
 def as_shown(count: int) -> float:
     """Return GiB as shown: rows that show the same size keep their order while their bytes change."""
     return round(count / GIB, narrow_digits(count))
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def _steady_size(count: int, before: float | None) -> float:
     """Return the GiB that give a row its place: the size as shown, or `before` if it has hardly changed.
 
@@ -123,56 +114,78 @@ def _steady_size(count: int, before: float | None) -> float:
     return before if abs(count / GIB - before) < PLAY * 10.0**-digits else shown
 
 
-class ProcessRows(list[ProcessRow]):
+class RowsOnDemand(Sequence[ProcessRow]):
+    """Rows that are made when they are looked at: of thousands a screen shows few."""
+
+    __slots__ = ()
+
+    def row(self, at: int) -> ProcessRow:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int | slice) -> Any:  # noqa: ANN401 - a row, or a list of those in a slice
+        places = range(len(self))[index]
+        return self.row(places) if isinstance(places, int) else list(map(self.row, places))
+
+
+class ProcessRows(RowsOnDemand):
     """All rows in the order of the sample: GPU by GPU, then exited processes. A GPU that does not answer has those of
     its last answer, with their age. The `now` of a GPU's rows, its part of `totals` (the figures below the rows) and
-    its free bytes add up to its total. `orders` are the GiB that give these rows their places.
+    its free bytes add up to its total.
     """
+
+    __slots__ = ("_at", "_entries", "_gpus", "_peaks", "_processes", "_starts", "totals")
 
     def __init__(
         self,
         sample: Sample,
         history: History,
         answered: Mapping[str, tuple[float, Gpu]],
-        before: Mapping[RowId, float] | None = None,
         *,
         whole: bool = False,
     ) -> None:
-        super().__init__()
-        places, host = before or {}, sample.host.name
+        self._at, host, names = sample.taken_at, sample.host.name, instance_names(sample.gpus)
+        # By place: a process's track, and what it held; or a row that is none of a running process.
+        self._entries: list[Track | ProcessRow] = []
+        self._processes: list[Any] = []
+        self._peaks: list[Peak | None] = []
+        self._gpus: list[tuple[Gpu, float | None, str]] = []
+        self._starts: list[int] = []
         folded: list[ProcessRow] = []
         users: dict[str | None, int] = {}
         alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # in a recording, or from a broken driver
         for reading in sample.gpus:
             gpu, age = last_answer(sample, reading, answered)
-            tracks = history.here(host, gpu.uuid)
+            known = history.here(host, gpu.uuid)
             processes: Sequence[Process] = gpu.processes
-            if alike or len(tracks) != len(processes) or "processes" in gpu.absent:
-                processes = [process for process in processes if process.pid in tracks]
-            for process in processes:
-                track = tracks[process.pid]
-                self.append(process_row(gpu, process, track, age, sample.taken_at, order=places.get(track.key)))
-                if process.used_memory:
-                    users[process.user] = users.get(process.user, 0) + process.used_memory
+            if alike or len(known) != len(processes) or "processes" in gpu.absent:
+                processes = [process for process in processes if process.pid in known]
+            self._starts.append(len(self))
+            self._gpus.append((gpu, age, names.get(gpu.uuid, "")))
+            tracks = [known[process.pid] for process in processes]
+            self._entries += tracks
+            self._processes += processes
+            self._peaks += [track.peak for track in tracks]
+            for process, track in zip(processes, tracks, strict=True):
+                size = process.used_memory
+                track.place = None if size is None else _steady_size(size, track.place)
+                if size:
+                    users[process.user] = users.get(process.user, 0) + size
             grown = history.grown(host, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
             rest = remainders(gpu, age, sample.host, grown)
             folded += [] if whole else rest
             # The driver's part is in the GPU's bar already, and that of MIG instances in their own rows.
             least = max(WORTH_A_ROW, WORTH_OF_GPU * (gpu.memory.total or 0))
             shown = ("note", "unattributed") if abs(gpu.unattributed or 0) >= least else ("note",)
-            self += [row for row in rest if whole or row.kind in shown]
-        gpus, exited = {gpu.uuid: gpu for gpu in sample.gpus}, 0
-        for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN):  # the latest first
-            here = gpus.get(track.key.gpu_uuid)
-            if here is not None and track.key.host == host and exited < MOST_EXITED_SHOWN:
-                peak, gone, exited = track.peak, track.gone_at, exited + 1
-                size = None if peak is None else peak.bytes
-                self.append(
-                    ProcessRow("exited", track.key, here, None, size, track.process, gone_at=gone, learned=peak)
-                )
-        names = instance_names(sample.gpus)
-        if names:
-            self[:] = [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in self]
+            self._append(row for row in rest if whole or row.kind in shown)
+        gpus = {gpu.uuid: gpu for gpu in sample.gpus}
+        gone = (track for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN) if track.key.host == host)
+        self._append(
+            ProcessRow(
+                "exited", track.key, gpus[track.key.gpu_uuid], None, None if track.peak is None else track.peak.bytes,
+                track.process, gone_at=track.gone_at, learned=track.peak,
+            )
+            for track in islice((one for one in gone if one.key.gpu_uuid in gpus), MOST_EXITED_SHOWN)  # the latest
+        )  # fmt: skip
         driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
         self.totals = HeldTotals(
             of_processes=sum(users.values()),
@@ -180,7 +193,36 @@ class ProcessRows(list[ProcessRow]):
             driver=driver,
             unattributed=sum(row.now or 0 for row in folded if row.kind != "instances") - driver,
         )
-        self.orders = {row.id: row.order for row in self if row.order is not None}
+
+    def _append(self, rows: Iterable[ProcessRow]) -> None:
+        names = {gpu.uuid: name for gpu, _, name in self._gpus if name}
+        self._entries += [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in rows]
+        for of_each in (self._processes, self._peaks):
+            of_each.extend([None] * (len(self) - len(of_each)))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def row(self, at: int) -> ProcessRow:
+        track, process, peak = self._entries[at], self._processes[at], self._peaks[at]
+        if isinstance(track, ProcessRow):
+            return track
+        gpu, age, name = self._gpus[bisect_right(self._starts, at) - 1]
+        started = process.started_at
+        return ProcessRow(
+            "process", track.key, gpu, process.used_memory, None if peak is None else peak.bytes, process, age=age,
+            minutes=None if started is None else max(0, int(self._at - started) // 60), learned=peak, gpus=name,
+            fast_since=None if track.sampled_fast is None else track.close_since, fast_interval=track.fast_interval,
+            order=track.place,
+        )  # fmt: skip
+
+    def ids(self) -> Iterator[RowId]:
+        """Return the identity of each row."""
+        return (entry.key if isinstance(entry, Track) else entry.id for entry in self._entries)
+
+    def orders(self) -> Iterator[float | None]:
+        """Return the GiB that give each row of a process its place."""
+        return (entry.place if isinstance(entry, Track) else None for entry in self._entries)
 
 
 def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:
@@ -278,13 +320,13 @@ def holds(row: ProcessRow, wanted: list[tuple[str, str]]) -> bool:
     return True
 
 
-def pick_rows(rows: Sequence[ProcessRow], wanted: list[tuple[str, str]]) -> list[ProcessRow]:
-    """Return the rows that meet every condition; if none does, `user:` may match a beginning."""
-    picked = [row for row in rows if holds(row, wanted)]
+def pick_rows(rows: Sequence[ProcessRow], wanted: list[tuple[str, str]]) -> list[int]:
+    """Return the places of the rows that meet every condition; if none does, `user:` may match a beginning."""
+    picked = [at for at, row in enumerate(rows) if holds(row, wanted)]
     if picked or not any(form == "user" for form, _ in wanted):
         return picked
     begun = [(_BEGUN if form == "user" else form, value) for form, value in wanted]
-    return [row for row in rows if holds(row, begun)]
+    return [at for at, row in enumerate(rows) if holds(row, begun)]
 
 
 def doubt(wanted: str) -> str:
@@ -300,61 +342,81 @@ def doubt(wanted: str) -> str:
     return ""
 
 
-class RowPredictions:
+class RowPredictions(RowsOnDemand):
     """All rows in the order of the listing, with the predictions of those whose process has a preset; each preset is
     estimated once for each GPU.
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("_asked", "_estimates", "_is_quick", "_presets", "listing")
 
     def __init__(
         self,
-        listing: Sequence[ProcessRow],
+        listing: ProcessRows,
         matched: Mapping[ProcessKey, PresetFile],
         estimates: Callable[[PresetFile, Device], Estimate | None],
         is_quick: Callable[[PresetFile, Device], bool] = lambda _, __: False,
     ) -> None:
-        asked: dict[tuple[int, str], tuple[int | None, bool]] = {}
+        self.listing, self._presets, self._estimates, self._is_quick = listing, matched, estimates, is_quick
+        self._asked: dict[tuple[int, str], tuple[int | None, bool]] = {}
 
-        def predicted(row: ProcessRow) -> ProcessRow:
-            preset_file = matched.get(row.id) if isinstance(row.id, ProcessKey) else None
-            if preset_file is None:
-                return row
-            at = (id(preset_file), row.gpu.uuid)  # not its key: two jobs of one preset may have their own values
-            if at not in asked:
-                device = device_of(row.gpu)
-                estimate = estimates(preset_file, device)
-                asked[at] = (None, False) if estimate is None else (estimate.process, is_quick(preset_file, device))
-            size, quick = asked[at]
-            return msgspec.structs.replace(
-                row,
-                predicted=size,
-                fraction=row.peak / size - 1 if size and row.peak is not None else None,
-                preset=preset_file.key,
-                is_assumed=preset_file.is_assumed,
-                is_quick=quick,
-            )
+    def __len__(self) -> int:
+        return len(self.listing)
 
-        self.rows = [predicted(row) for row in listing] if matched else listing
+    def row(self, at: int) -> ProcessRow:
+        row = self.listing.row(at)
+        preset_file = self._presets.get(row.id) if isinstance(row.id, ProcessKey) else None
+        if preset_file is None:
+            return row
+        asked = (id(preset_file), row.gpu.uuid)  # not its key: two jobs of one preset may have their own values
+        if asked not in self._asked:
+            device = device_of(row.gpu)
+            estimate = self._estimates(preset_file, device)
+            known = (None, False) if estimate is None else (estimate.process, self._is_quick(preset_file, device))
+            self._asked[asked] = known
+        size, quick = self._asked[asked]
+        return msgspec.structs.replace(
+            row,
+            predicted=size,
+            fraction=row.peak / size - 1 if size and row.peak is not None else None,
+            preset=preset_file.key,
+            is_assumed=preset_file.is_assumed,
+            is_quick=quick,
+        )
 
     @property
     def matched(self) -> list[ProcessRow]:
-        return [row for row in self.rows if row.preset is not None]
+        ids = enumerate(self.listing.ids()) if self._presets else ()
+        return [self[at] for at, identity in ids if identity in self._presets]
 
 
-class SortedRows(list[ProcessRow]):
-    """Some of the rows of `predicted`, in their own order."""
+class SortedRows(RowsOnDemand):
+    """The rows of `predicted` at some places, in their own order."""
 
-    def __init__(self, rows: Sequence[ProcessRow], predicted: RowPredictions) -> None:
-        super().__init__(rows)
-        self.predicted = predicted
-        self._places: dict[RowId | None, int | None] = {None: None}
+    __slots__ = ("_places", "_predicted", "_rows", "_selected")
+
+    def __init__(self, places: Iterable[int], predicted: RowPredictions) -> None:
+        self._places, self._predicted = array("l", places), predicted
+        self._selected: dict[RowId | None, int | None] = {None: None}
+        self._rows: dict[int, ProcessRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def row(self, at: int) -> ProcessRow:
+        if at not in self._rows:
+            self._rows[at] = self._predicted.row(self._places[at])
+        return self._rows[at]
+
+    def ids(self) -> list[RowId]:
+        """Return the identity of each row."""
+        ids = list(self._predicted.listing.ids())
+        return [ids[at] for at in self._places]
 
     def selected_index(self, wanted: RowId | None) -> int:
         """Return the place of the `wanted` row; else of the first process."""
-        if wanted not in self._places:
-            self._places[wanted] = next((at for at, row in enumerate(self) if row.id == wanted), None)
-        at = self._places[wanted]
+        if wanted not in self._selected:
+            self._selected[wanted] = next((at for at, identity in enumerate(self.ids()) if identity == wanted), None)
+        at = self._selected[wanted]
         return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if at is None else at
 
 
@@ -367,19 +429,23 @@ def arranged(
     in both directions. Rows with a place in `frozen` keep it, and the others follow.
     """
     words = conditions(wanted)
-    rows = pick_rows(predicted.rows, words) if words else predicted.rows
-    if frozen is None:
-        return SortedRows(_sorted(rows, column, reverse=reverse), predicted)
-    known = sorted((row for row in rows if row.id in frozen), key=lambda row: frozen[row.id])
-    others = _sorted([row for row in rows if row.id not in frozen], column, reverse=reverse)
-    return SortedRows([*known, *others], predicted)
+    places: Sequence[int] = pick_rows(predicted, words) if words else range(len(predicted))
+    frozen_places: list[int] = []
+    if frozen is not None:
+        ids = list(predicted.listing.ids())
+        frozen_places = sorted((at for at in places if ids[at] in frozen), key=lambda at: frozen[ids[at]])
+        places = [at for at in places if ids[at] not in frozen]
+    keys: Sequence[Any] = list(predicted.listing.orders() if column == "now" else map(SORT_KEYS[column], predicted))
+    return SortedRows([*frozen_places, *sorted_places(places, keys, column, reverse=reverse)], predicted)
 
 
-def _sorted(rows: Sequence[ProcessRow], column: SortColumn, *, reverse: bool) -> list[ProcessRow]:
-    keyed = list(zip(map(SORT_KEYS[column], rows), rows, strict=True))
-    known = [pair for pair in keyed if pair[0] is not None]
-    known.sort(key=itemgetter(0), reverse=(column not in FROM_THE_SMALLEST) != reverse)
-    return [row for _, row in known] + [row for key, row in keyed if key is None]
+def sorted_places(
+    places: Sequence[int], keys: Sequence[Any], column: SortColumn, *, reverse: bool = False
+) -> list[int]:
+    """Return places in the order of their keys, as `arranged` does."""
+    known = [at for at in places if keys[at] is not None]
+    known.sort(key=keys.__getitem__, reverse=(column not in FROM_THE_SMALLEST) != reverse)
+    return known + [at for at in places if keys[at] is None]
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -408,7 +474,7 @@ def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
     return ordered
 
 
-class RowGroups(Sequence[ProcessRow]):
+class RowGroups(RowsOnDemand):
     """Rows in groups, each at the place of its first row. A job or tree of a single process is that process's row."""
 
     def __init__(
@@ -432,14 +498,8 @@ class RowGroups(Sequence[ProcessRow]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> ProcessRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ProcessRow]: ...
-
-    def __getitem__(self, index: int | slice) -> ProcessRow | Sequence[ProcessRow]:
-        return self._rows[index]
+    def row(self, at: int) -> ProcessRow:
+        return self._rows[at]
 
 
 class GroupChoice:

@@ -81,6 +81,7 @@ def open_dashboard(options: DashboardOptions) -> None:
                     break
             if isinstance(first, Sample):
                 frame.show(first, opened.banner)
+            del first
         # What follows is loaded while the first frame stands.
         prune_nvml()
         defer()

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -55,8 +56,8 @@ class Curve:
 
 SERIES_LIMIT = 3600
 BREAK = 2.5  # seconds without a look after which close looks have ended
-SERIES_LEAST = 120
-POINTS = 1 << 20
+# Points of a process that is looked at closely, and the least of another; all processes share POINTS.
+SERIES_CLOSE, SERIES_LEAST, POINTS = 1024, 8, 1 << 17
 KEEP_EXITED = 4096
 # Seconds by which a sample may be older than the one before it. More is a clock that was set back.
 SET_BACK = 2.0
@@ -101,13 +102,14 @@ class Track:
         values: what it held from each of `times` on, in bytes.
         last_used: bytes that it held last; None if it was never known.
         peak: the most it was seen to hold.
+        place: GiB by which a list that shows it puts it in order; the list sets it.
         sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None if never.
         fast_interval: seconds between those looks.
     """
 
     __slots__ = (
-        "fast_interval", "first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "process", "sampled_fast",
-        "times", "values",
+        "_points", "fast_interval", "first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "place",
+        "process", "sampled_fast",
     )  # fmt: skip
 
     def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
@@ -115,22 +117,27 @@ class Track:
         self.process = process
         self.first_seen = self.last_seen = at
         self.gone_at: float | None = None
-        self.times = array("d")
-        self.values = array("q")
+        self._points = array("d")  # times and bytes in turn: there may be thousands of tracks
         self.last_used: int | None = None
         self.peak: Peak | None = None
+        self.place: float | None = None
         self.sampled_fast: tuple[float, float] | None = None
         self.fast_interval: float | None = None
+
+    @property
+    def times(self) -> "array[float]":
+        return self._points[::2]
+
+    @property
+    def values(self) -> "array[int]":
+        return array("q", map(int, self._points[1::2]))
 
     def take(self, process: Process, at: float, limit: int, interval: float | None) -> bool:
         """Note its reading at a time; the rest as `add`. Return whether it says more about what the process is."""
         last, self.process = self.process, process
         if process.peak_memory is not None:
             self.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
-        used = process.used_memory
-        self.last_seen = at
-        if used is not None and used != self.last_used:
-            self._add(at, used, limit, interval)
+        self.add(at, process.used_memory, limit, interval)
         return process is not last and (
             process.command != last.command
             or process.name != last.name
@@ -146,25 +153,22 @@ class Track:
         `interval` is how many seconds ago the look before was.
         """
         self.last_seen = at
-        if used is not None and used != self.last_used:
-            self._add(at, used, limit, interval)
-
-    def _add(self, at: float, used: int, limit: int, interval: float | None) -> None:
+        if used is None or used == self.last_used:
+            return
         self.last_used = used
-        peak, times, values = self.peak, self.times, self.values
+        peak, points = self.peak, self._points
         if peak is None or used > peak.bytes:
             self.peak = Peak(bytes=used, at=at, interval=interval)
-        if times and at <= times[-1]:  # a clock that is being corrected: what was noted of this time is replaced
-            place = bisect_left(times, at)
-            del times[place:], values[place:]
-        values.append(used)  # before its time: a value that is not a whole number is refused here
-        times.append(at)
-        if len(values) > limit:
-            places = [i if values[i] >= values[i + 1] else i + 1 for i in range(0, len(values) - 1, 2)]
-            if len(values) % 2:
-                places.append(len(values) - 1)
-            self.times = array("d", [times[i] for i in places])
-            self.values = array("q", [values[i] for i in places])
+        if points and at <= points[-2]:  # a clock that is being corrected: what was noted of this time is replaced
+            del points[2 * bisect_left(self.times, at) :]
+        points += array("d", (at, used))
+        if len(points) > 2 * (limit if self.sampled_fast is None else max(limit, SERIES_CLOSE)):
+            odd = array("d", points[-2:] if len(points) % 4 else ())
+            pairs = (
+                points[i : i + 2] if points[i + 1] >= points[i + 3] else points[i + 2 : i + 4]
+                for i in range(0, len(points) - 3, 4)
+            )
+            self._points = array("d", chain.from_iterable(pairs)) + odd
 
     @property
     def close_since(self) -> float | None:
@@ -175,9 +179,9 @@ class Track:
 
     def grown(self, since: float) -> int:
         """How many bytes it grew beyond what it held at that time, in seconds since the epoch."""
-        place = bisect_right(self.times, since)
-        later = self.values[place:]
-        return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0
+        place, points = 2 * bisect_right(self.times, since), self._points
+        later = points[place + 1 :: 2]
+        return max(0, int(max(later) - (points[place - 1] if place else 0))) if later else 0
 
     def look(self, look: FastSample, limit: int = SERIES_LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
@@ -207,7 +211,7 @@ class Track:
 
     def shift(self, seconds: float) -> None:
         """Move everything that was seen in time; the key stays."""
-        self.times = array("d", [at + seconds for at in self.times])
+        self._points[::2] = array("d", [at + seconds for at in self.times])
         self.first_seen += seconds
         self.last_seen += seconds
         if self.gone_at is not None:
@@ -254,8 +258,8 @@ class History:
 
     def peak_of(self, key: ProcessKey) -> int | None:
         """The most in bytes that a process was seen to hold; None of one that was not seen."""
-        track = self._tracks.get(key)
-        return None if track is None or track.peak is None else track.peak.bytes
+        peak = self._tracks[key].peak if key in self._tracks else None
+        return None if peak is None else peak.bytes
 
     def pace(self, host: str) -> float | None:
         """Seconds between the latest two samples of a host; None after the first."""

@@ -386,7 +386,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 CLOCKS_APART = 2.0
 
 
-class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """The identity of a process: a reused pid has another start time."""
 
     host: str

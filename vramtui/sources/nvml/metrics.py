@@ -33,7 +33,7 @@ class BusyProcesses:
         self._can = True
 
     def read(self, caller: Caller, device: Device) -> Mapping[int, int] | None:
-        """Return SM % by pid of the processes that ran anything; None if this device does not report it."""
+        """Return SM % by pid of the processes that it is not 0 of; None if this device does not report it."""
         if not self._can:
             return None
         caller.call = CALL
@@ -54,7 +54,7 @@ class BusyProcesses:
             if at > since and share <= 100 and pid and (pid not in latest or latest[pid] < (at, share)):
                 latest[pid] = (at, share)
         self._since = max([since, *(at for at, _ in latest.values())])
-        return {pid: share for pid, (_, share) in latest.items()}
+        return {pid: share for pid, (_, share) in latest.items() if share}
 
     def _records(self, device: Device) -> memoryview:
         """Return the samples as the driver writes them: pynvml's objects for a thousand processes take ten times as

@@ -153,7 +153,7 @@ class ProcessLists:
                 break
             if count.value > MOST_PROCESSES:
                 raise UnreadableError
-            self._capacity = max(FIRST_CAPACITY, 2 * count.value)
+            self._capacity = max(FIRST_CAPACITY, count.value * 5 // 4)
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
