@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.base import toml
+from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
 HERE = Path(__file__).resolve().parent
 MIB = 2**20
@@ -72,6 +73,8 @@ def dry_run(script: Script, root: Path, options: argparse.Namespace) -> dict[str
         paths.insert(0, str(options.numpy1))
     extra = {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])} if paths else {}
     extra |= script.get("env", {})
+    if "truth" in script and not options.on_card:  # which was taken without a device
+        extra[WITHOUT_DEVICE] = "1"
     if "TORCH_HOME" in extra:
         extra["TORCH_HOME"] = str(root / extra["TORCH_HOME"])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -138,6 +141,9 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a script")
     parser.add_argument(
         "--as-written", action="store_true", help="the README's arguments, even if the truth has others"
+    )
+    parser.add_argument(
+        "--on-card", action="store_true", help="workspaces of convolutions as an H100 takes them, which truths have not"
     )
     parser.add_argument("--clone", action="store_true", help="clone repositories that are missing")
     parser.add_argument(

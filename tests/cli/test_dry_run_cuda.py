@@ -7,7 +7,6 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 
 import msgspec
@@ -22,10 +21,11 @@ from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation import probe_messages as sent
 from vramtui.dryrun.cuda.environment import DriverReport
-from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of
+from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of, workspaces_on_card
 from vramtui.dryrun.job_command import DryRunJob
-from vramtui.dryrun.reads import ReadPlace
-from vramtui.estimators.torch_facts.convolutions import ConvolutionCall
+from vramtui.dryrun.reads import ConvolutionRun, ReadPlace
+from vramtui.estimators.torch_facts.cards import cuda_context
+from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Mode
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -202,28 +202,33 @@ def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() ->
     assert (one.index, one.process) == (99, 11 * GIB)
 
 
-# GiB in use once the convolution ran forward, and once its gradients are there; what the peak gave back at once; the
-# peak's range, with 333,971,968 bytes more for copies of all that it reads and makes, or without.
-MOVED = [((2, 5, 5), 0, None, 0), ((10, 5, 5), 0, 10, 1), ((2, 10, 5), 0, 10, 1), ((2, 5, 10), 0, 10, 1),
-         ((2, 5, 9), 1, 9, 0), ((2, 0, 0), 0, None, 0)]  # fmt: skip
+# GiB in use when it ran and of its workspace; the least peak and the most: it takes none, or copies of all tensors;
+# what `benchmark` tries takes up to what is free.
+COPIES, FREE = 10 * GIB + 333_971_968, CARDS["RTX4090"].total_memory - cuda_context((8, 9)).bytes
+MOVED = [(2, 0, "chosen", None), (10, 0, "chosen", (10 * GIB, COPIES)), (9, 1, "chosen", (9 * GIB, 10 * GIB)),
+         (9, 1, "limited", (9 * GIB, 10 * GIB)), (2, 1, "trial", (10 * GIB, FREE)),
+         (9, 1, "tried", (9 * GIB, FREE))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("in_use", "brief", "least", "copies"), MOVED)
+@pytest.mark.parametrize(("in_use", "taken", "mode", "expected"), MOVED)
 def test_a_convolution_bounds_a_peak_that_its_workspace_can_move(
-    in_use: tuple[int, int, int], brief: int, least: int | None, copies: int
+    in_use: int, taken: int, mode: Mode, expected: tuple[int, int] | None
 ) -> None:
     one, shapes = (1, 1), ((128, 512, 28, 28), (256, 512, 7, 7), (128, 256, 28, 28))
     call = ConvolutionCall(shapes=shapes, dtype="float32", itemsize=4, stride=one, padding=(3, 3), dilation=one)
-    tensor, weight = (4 * prod(shape) for shape in shapes[:2])
-    results = [[tensor, 0, weight, in_use[1] * GIB], [weight, tensor, 0, in_use[2] * GIB]] if in_use[1] else [[512] * 4]
-    known = {"peak": 10 * GIB, "steady": (10 - brief) * GIB, "brief": brief * GIB, "before": [tensor, weight]}
     run = msgspec.structs.replace(
         emulated(calls=(("cuDNN's engines that need a device", "a.so"),)),
-        convolutions={call: (in_use[0] * GIB, "net.py:7")},
-        peaks={(7, 0): known | {"results": results}},
+        convolutions=(ConvolutionRun("net.py:7", "key", "weight", call, mode, in_use * GIB, taken * GIB),),
+        peaks={(7, 0): {"peak": 10 * GIB, "steady": (10 - taken * (in_use == 9)) * GIB}},
     )
-    bounds = {} if least is None else {"net.py:7": (least * GIB, 10 * GIB + 333_971_968 * copies)}
+    bounds = {} if expected is None else {"net.py:7": expected}
     assert (result_of(run).bounded, result_of(run).bounds) == (bool(bounds), bounds)
+    assert workspaces_on_card(run) == {}  # only Hopper's were measured on one
+    shapes = ((64, 128, 32, 32), (64, 128, 3, 3), (64, 64, 32, 32))
+    call = msgspec.structs.replace(call, shapes=shapes, padding=one)
+    measured = msgspec.structs.replace(run.convolutions[0], call=call)
+    hopper = msgspec.structs.replace(run, device=CARDS["H100"], convolutions=(measured,))
+    assert workspaces_on_card(hopper) == ({"key": 432_013_312} if mode == "chosen" else {})
 
 
 @pytest.mark.parametrize(("code", "error", "is_known"), [(134, None, True), (139, None, True), (134, "E", False),

@@ -230,6 +230,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
         keyboard: the descriptor that its standard input reads; None: nothing.
         is_idle: let others go first.
         other_way: `FILE:LINE` whose guessed condition goes the other way; None: none is tried, empty: each is.
+        workspaces: bytes that convolutions take on the GPU, by the probe's keys.
     """
 
     words: tuple[str, ...]
@@ -243,6 +244,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     keyboard: int | None = None
     is_idle: bool = False
     other_way: str | None = ""
+    workspaces: dict[str, int] = {}
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:

@@ -1,9 +1,9 @@
 """Lines where a job read unknown values, and a guess if its way depends on one of them."""
 
 import ast
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
 from vramtui.dryrun.values import COMPARED, SIZED
-from vramtui.estimators.torch_facts.convolutions import ConvolutionCall
+from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, Mode
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.reads import ALL, FOLLOWED, USES
 
@@ -80,23 +80,38 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
         return printable(f"{where}{within}{times}" + (f": {self.code}" if self.code else ""))
 
 
-_Rows = tuple[list[tuple[str, int, str, str, int]], list[tuple[str, int, ConvolutionCall]]]
+class ConvolutionRun(msgspec.Struct, frozen=True):
+    """A convolution that cuDNN ran, by the probe's key: the most bytes in use without its workspace, and of that."""
+
+    line: str
+    key: str
+    direction: Direction
+    call: ConvolutionCall
+    mode: Mode
+    in_use: int
+    taken: int
 
 
-def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCall, tuple[int, str]]]:
+_Lists = tuple[list[int], list[int], list[int]]  # dilations, strides, paddings; or a tensor's type, sides, strides
+DIRECTIONS: dict[int, Direction] = {10: "forward", 11: "weight", 12: "input"}  # cuDNN's numbers, as these
+DTYPES = {0: ("float32", 4), 1: ("float64", 8), 2: ("float16", 2), 9: ("bfloat16", 2)}
+_Rows = tuple[list[tuple[str, int, str, str, int]], list[tuple[str, str, Mode, int, int]]]
+
+
+def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionRun, ...]]:
     """The places of all processes: those that decide first, then those that took all places, then by how often; and
-    of each convolution the most bytes that are in use once its result is there, and its line.
+    their convolutions.
     """
     times: dict[tuple[str, int, str, str], int] = {}
     uses: dict[tuple[str, int], int] = {}
-    convolutions: dict[ConvolutionCall, tuple[int, str]] = {}
+    convolutions: list[ConvolutionRun] = []
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
             rows, convolved = msgspec.json.decode(read_plain(file, READ_PLACES), type=_Rows)
-        except (UserError, msgspec.DecodeError, UnicodeDecodeError):
+            for line, key, *how in convolved[: READ_PLACES.count]:
+                convolutions.append(ConvolutionRun(line, key, *_convolution_of(key), *how))
+        except (UserError, msgspec.DecodeError, UnicodeDecodeError, ArithmeticError, LookupError):
             continue
-        for line, in_use, call in convolved[: READ_PLACES.count]:
-            convolutions[call] = max(convolutions.get(call, (0, "")), (in_use, line))
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
             if inside.endswith(tuple(USES)):
                 uses[path, line] = max(uses.get((path, line), 0), USES.index(inside[-1]))
@@ -120,7 +135,26 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCa
     order = sorted(
         places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line)
     )
-    return tuple(order), convolutions
+    return tuple(order), tuple(convolutions)
+
+
+def _convolution_of(key: str) -> tuple[Direction, ConvolutionCall]:
+    """The direction and the convolution of the probe's key: numbers of cuDNN's descriptors."""
+    direction, how, weight, tensor, out = msgspec.json.decode(key, type=tuple[int, _Lists, _Lists, _Lists, _Lists])
+    shapes = [one[1] for one in (tensor, weight, out)]
+    is_line = all(len(shape) == 4 and shape[2] == 1 for shape in shapes)  # to which PyTorch gives a height
+    first, second, third = (tuple(shape[:2] + shape[2 + is_line :]) for shape in shapes)
+    names = ("dilation", "stride", "padding")
+    form: dict[str, Any] = {name: tuple(one[is_line:]) for name, one in zip(names, how, strict=True)}
+    dtype, itemsize = DTYPES.get(tensor[0][0], ("", 2))
+    is_last = any(
+        side > 1 and step != prod(shape[at + 1 :])
+        for _, shape, steps in (tensor, weight)
+        for at, (side, step) in enumerate(zip(shape, steps, strict=False))
+    )
+    form |= {"groups": tensor[1][1] // weight[1][1], "channels_last": is_last}
+    call = ConvolutionCall(shapes=(first, second, third), dtype=dtype, itemsize=itemsize, **form)
+    return DIRECTIONS[direction], call
 
 
 def decides(text: str, line: int, use: int) -> bool:
@@ -243,20 +277,12 @@ def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
     """The innermost statement at a line (of a compound one its head), and the function that it is in."""
     statement: ast.stmt | None = None
     function: _Function = tree
-    for node in _statements(tree):
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
+    for node in ast.walk(tree):  # outer ones first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
             statement = node
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 function = node
     return statement, function
-
-
-def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """All statements, outer ones first."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt):
-            yield child
-        yield from _statements(child)
 
 
 def _names(node: ast.AST) -> set[str]:

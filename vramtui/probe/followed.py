@@ -26,18 +26,14 @@ from typing import Any
 
 from .guards import TURNS
 from .import_hook import around, when_imported
+from .reads import OWN
 
 SHARED = "_vramtui_dryrun"  # as which `vramtui/dryrun` is loaded: a job may have a vramtui of another version, or none
 KEY = "Fake"  # between autograd and the kernels (c10/core/DispatchKey.h, 2.0 to 2.14); above `Python` in 2.11
 
 
 class Follower:
-    """Passes each operator to `values`.
-
-    Args:
-        torch: the module.
-        reads: counts what is read of unknown values.
-    """
+    """Passes each operator to `values`; `reads` counts what is read of unknown ones."""
 
     def __init__(self, torch: Any, reads: Any) -> None:
         self._torch, self._reads = torch, reads
@@ -133,7 +129,6 @@ class Follower:
         plainly = torch._C.DisableTorchFunction  # noqa: SLF001 - as above
         numbers = (int, float, bool, complex)
         facts_of = values.operator
-        convolution = torch.ops.aten.convolution.default
         is_capturing = self._is_capturing
 
         python = torch._C.DispatchKey.Python  # noqa: SLF001 - as above
@@ -159,11 +154,7 @@ class Follower:
                 if torch.cuda.is_initialized() and is_capturing():
                     return run(keys, op, args, kwargs)
                 try:
-                    out = values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
-                    if op is convolution and not torch._C._get_tracing_state():  # noqa: SLF001 - `torch.jit` would note it
-                        self._reads.misses_convolutions |= torch.backends.cudnn.benchmark
-                        self._reads.note_convolution(torch, args, out)
-                    return out
+                    return values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
                 finally:
                     self._seen = launches.value
 
@@ -178,7 +169,12 @@ class Follower:
     def answer(self, number: Any) -> Any:
         """The number that the job reads for a guess: zero once a loop has waited long enough for another number."""
         self.note(takes_all=type(number) is int)
-        return type(number)(0) if TURNS.are_over(self._reads.frame_of_job()) else number
+        frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
+        while frame is not None and (
+            self._reads.is_of_torch(frame) or frame.f_code.co_filename.startswith((*OWN, "<"))
+        ):
+            frame = frame.f_back
+        return type(number)(0) if TURNS.are_over(frame) else number
 
     def load(self, tensor: Any, value: Any) -> None:
         """Write a value into the device's memory."""
@@ -269,7 +265,7 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
             reads.is_compiled = not before
 
         def enter() -> Any:
-            before, reads.misses_convolutions, reads.is_compiled = is_included(KEY), True, True
+            before, reads.is_compiled = is_included(KEY), True
             include(KEY, False)
             return functools.partial(leave, before)
 
@@ -325,14 +321,8 @@ def change(torch: Any, name: str, act: Any) -> None:
 
 
 def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
-    """Return a function that runs a kernel whose reads are the number of places.
-
-    Args:
-        torch: the module.
-        reads: the counts.
-        values: what is known of tensors.
-        name: the operator's, which answers for a host's copy of the first argument; empty if it cannot.
-        most: the arguments to as many places as there can be.
+    """Return a function that runs a kernel whose reads are the number of places. The operator of that name, if any,
+    answers for a host's copy of the first argument; `most` gives as many places as there can be.
     """
     kind, _, overload = name.partition(".")
 

@@ -20,6 +20,7 @@ from typing import Any
 from .reads import OWN
 
 _LEAVING = (ast.Break, ast.Return)
+FAILING = ("fail", "raise", "error", "abort")  # in the names of functions that end in an error
 MOST_TURNS = 64  # more than fixed points and line searches mostly take
 DRAWING = "_no_grad_trunc_normal_"  # it draws again what is out of bounds (torch/nn/init.py, 2.13)
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
@@ -35,13 +36,7 @@ def _by_place(act: Any) -> Any:
 
 
 def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
-    """Return a function that answers a tensor's truth: by its value if known, else by what a healthy job does.
-
-    Args:
-        ask: PyTorch's own.
-        reads: the counts.
-        values: what is known of tensors.
-    """
+    """Return a function that answers a tensor's truth as PyTorch's own if it is known, else as a healthy job has it."""
 
     @functools.wraps(ask)
     def tell_truth(tensor: Any) -> bool:
@@ -73,10 +68,7 @@ def truth_of(frame: Any, ask: Any, note: Any, *, is_torch: bool) -> bool:
 
 def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
     """The truth by which `frame` does what a healthy job does, and whether that is a guess; None if both ways may be.
-
-    Args:
-        frame: asks for the truth of an unknown value.
-        is_torch: whether it runs PyTorch's own code, which leaves if all is well: torch.testing.
+    PyTorch's own code leaves if all is well: torch.testing.
     """
     if is_asserted(frame):
         return True, False
@@ -189,7 +181,12 @@ def healthy_answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool
     if is_error is None:  # a loop, which asks again behind its body
         body = [offset for offset, one in _line_starts(code) if first <= one <= last]
         is_first = at < min(body, default=0)
-        stays = [at <= _end_of_jumps(code, offset) <= max(body, default=0) for offset in jump]
+        ends = []  # past unconditional jumps
+        for offset in jump:
+            step = next(iter(steps_after(code, offset)), None)
+            is_jump = step is not None and "JUMP" in step.opname and "IF" not in step.opname
+            ends.append(int(step.argval) if step is not None and is_jump else offset)
+        stays = [at <= end <= max(body, default=0) for end in ends]
         return (stays[0], False) if is_first and stays[0] != stays[1] else None
     leads = [first <= one <= last for one in (if_true, if_false)]
     if first == line:  # all in one line
@@ -206,13 +203,6 @@ def _jump(code: Any, at: int) -> tuple[int, int] | None:
     if steps[0].opname.endswith("TRUE"):
         return target, following
     return (following, target) if steps[0].opname.endswith("FALSE") else None
-
-
-def _end_of_jumps(code: Any, offset: int) -> int:
-    """The offset at which the code goes on from `offset`, past an unconditional jump."""
-    step = next(iter(steps_after(code, offset)), None)
-    is_jump = step is not None and "JUMP" in step.opname and "IF" not in step.opname
-    return int(step.argval) if step is not None and is_jump else offset
 
 
 def _line(code: Any, offset: int) -> int:
@@ -244,7 +234,9 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool | None]],
         block = getattr(node, name, None)
         if not (block and isinstance(block, list)):
             continue
-        is_failing = _fails(block[-1])
+        call = block[-1].value if isinstance(block[-1], ast.Expr) else None  # in the end `raise`, or `self.fail(…)`
+        called = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
+        is_failing = isinstance(block[-1], ast.Raise) or any(word in called.lower() for word in FAILING)
         for statement, following in itertools.zip_longest(block, block[1:]):
             within = is_endless
             if isinstance(statement, (ast.For, ast.AsyncFor)):
@@ -255,42 +247,23 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool | None]],
             if isinstance(statement, ast.While):
                 body = statement.body[0].lineno, statement.body[-1].end_lineno or 0, None
                 guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), body))
-            if isinstance(statement, ast.If):
-                way = _way_out(statement, following, is_endless=is_endless or is_failing)
-                if way is not None:
+            if isinstance(statement, ast.If) and not any(isinstance(one, ast.Or) for one in ast.walk(statement.test)):
+                end = statement.body[-1]
+                ends = (ast.Continue,) if is_endless or is_failing else (ast.Return, ast.Break, ast.Continue)
+                is_choice = isinstance(end, ast.Return) and (following is None or isinstance(following, ast.Return))
+                is_error = isinstance(end, ast.Raise)
+                if is_error or (isinstance(end, ends) and not statement.orelse and not is_choice):
+                    way = statement.body[0].lineno, end.end_lineno or end.lineno, is_error
                     guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), way))
-
-
-def _fails(statement: ast.stmt) -> bool:
-    """Return whether it ends in an error by the words that it says: `raise`, or a call such as `self.fail(…)`."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
-    return isinstance(statement, ast.Raise) or any(word in name.lower() for word in ("fail", "raise", "error", "abort"))
-
-
-def _way_out(condition: ast.If, following: ast.stmt | None, *, is_endless: bool) -> tuple[int, int, bool] | None:
-    """The first and last line of the way out that a condition guards, and whether it is an error."""
-    if any(isinstance(one, ast.Or) for one in ast.walk(condition.test)):
-        return None
-    end = condition.body[-1]
-    is_error = isinstance(end, ast.Raise)
-    ends = (ast.Continue,) if is_endless else (ast.Return, ast.Break, ast.Continue)
-    is_choice = isinstance(end, ast.Return) and (following is None or isinstance(following, ast.Return))
-    if not is_error and (not isinstance(end, ends) or condition.orelse or is_choice):
-        return None
-    return condition.body[0].lineno, end.end_lineno or end.lineno, is_error
 
 
 @_by_place
 def is_asserted(_path: str, code: Any, at: int, _line: int) -> bool:
     """Return whether what a frame asks at this moment has to be true, or an `assert` statement of it fails."""
-    steps = steps_after(code, at)
-    if len(steps) < 2 or "JUMP" not in steps[0].opname:
-        return False
-    if "IF_TRUE" in steps[0].opname:
-        return _is_failure(steps[1])
-    target = next(iter(steps_after(code, steps[0].argval)), None)
-    return "IF_FALSE" in steps[0].opname and target is not None and _is_failure(target)
+    jump = _jump(code, at)
+    step = None if jump is None else next(iter(steps_after(code, jump[1])), None)
+    names = ("", "") if step is None else (step.opname, str(step.argrepr))
+    return "ASSERTION_ERROR" in names[0] or (names[0] == "LOAD_COMMON_CONSTANT" and "AssertionError" in names[1])
 
 
 def steps_after(code: Any, at: int) -> list[Any]:
@@ -299,9 +272,3 @@ def steps_after(code: Any, at: int) -> list[Any]:
 
     steps = [step for step in dis.get_instructions(code) if step.offset >= at and step.opname not in _PASSED_OVER]
     return steps[1:] if steps and steps[0].opname.startswith(("CALL", "COMPARE_OP")) else steps
-
-
-def _is_failure(step: Any) -> bool:
-    return step.opname == "LOAD_ASSERTION_ERROR" or (
-        step.opname == "LOAD_COMMON_CONSTANT" and "AssertionError" in str(step.argrepr)
-    )

@@ -26,8 +26,8 @@ def _now() -> int:
 class PeakHistory:
     """Records allocations from the first use of CUDA on, and which of them were weights, gradients or states."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
+    def __init__(self, torch: Any, workspaces: set[int]) -> None:
+        self._torch, self._workspaces = torch, workspaces  # addresses of those of convolutions
         self._turns: list[tuple[int, str, int]] = []  # the end of each phase
         self._labels: dict[int, list[tuple[int, str, str]]] = {}  # by address
 
@@ -43,18 +43,13 @@ class PeakHistory:
     def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
         """Note where the tensors of models and optimizers are now."""
         for tensor, kind, name in parts_of(modules, optimizers):
-            if stepped or kind != "optimizer":
-                self._label(tensor, kind, name)
-
-    def _label(self, tensor: Any, kind: str, name: str) -> None:
-        tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
-        if not isinstance(tensor, self._torch.Tensor) or not tensor.is_cuda:
-            return
-        address = tensor.untyped_storage().data_ptr()
-        known = self._labels.setdefault(address, [])
-        is_new = not known or known[-1][1] != kind or (name and not known[-1][2])
-        if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
-            known.append((_now(), kind, name))
+            local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
+            is_here = isinstance(local, self._torch.Tensor) and local.is_cuda
+            if is_here and (stepped or kind != "optimizer"):
+                known = self._labels.setdefault(local.untyped_storage().data_ptr(), [])
+                is_new = not known or known[-1][1] != kind or (name and not known[-1][2])
+                if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
+                    known.append((_now(), kind, name))
 
     def write(self, folder: str) -> None:
         """Write what was held at the peak of each device into `folder`."""
@@ -69,7 +64,7 @@ class PeakHistory:
 
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief
-        # one is given back before another is made.
+        # one is a convolution's workspace: it is given back before another is made.
         blocks: list[dict[str, Any]] = []
         live: dict[int, dict[str, Any]] = {}
         for number, event in enumerate(events):
@@ -80,13 +75,8 @@ class PeakHistory:
                 live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False)
                 blocks.append(live[at])
             elif event["action"] == "free_completed" and at in live:
-                live[at].update(last=number, died=born, brief=live[at] is blocks[-1])
+                live[at].update(last=number, died=born, brief=live[at] is blocks[-1] and at in self._workspaces)
                 del live[at]
-        for key, ordered in (("preceding", blocks), ("following", blocks[::-1])):
-            size = 0  # of the last one, or the next, that is not brief
-            for block in ordered:
-                block[key] = size
-                size = size if block["brief"] else block["size"]
         for block in blocks:
             at = bisect.bisect_left(self._turns, (block["born"],))
             block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
@@ -104,18 +94,13 @@ class PeakHistory:
             for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
         )
         allocated = most = steady = 0
-        peak_at = brief = -1
-        results: dict[tuple[int, int, int], int] = {}  # the most that is in use once one of autograd's is there
+        peak_at = -1
         for at, change, number in changes:
             allocated += change
-            block = blocks[number]
             if allocated > most:
-                most, peak_at, brief = allocated, at, number if block["brief"] else -1
-            if change > 0:
-                steady = max(steady, allocated * (not block["brief"]))
-                if not block["frames"] and not block["brief"]:
-                    result = block["size"], block["preceding"], block["following"]
-                    results[result] = max(results.get(result, 0), allocated)
+                most, peak_at = allocated, at
+            if not blocks[number]["brief"]:
+                steady = max(steady, allocated)
         alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
         rows, place = [], 0
         sums: dict[str, int] = {}
@@ -146,11 +131,7 @@ class PeakHistory:
         return {
             "events": len(events),
             "peak": most,
-            # Without what operators took and gave back at once; what the peak has of that, and what was made before.
-            "steady": steady,
-            "brief": blocks[brief]["size"] if brief >= 0 else 0,
-            "before": [one["size"] for one in blocks[: max(brief, 0)] if not one["brief"]][-3:],
-            "results": [[*result, size] for result, size in results.items()] if len(events) < MOST_EVENTS else [],
+            "steady": steady,  # without convolutions' workspaces
             "categories": categories,
             "rows": rows[-2000:],
             "largest": [

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +18,9 @@ from .socket_dir import OTHER_WAY
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
-CONVOLUTION = (
-    "shapes", "dtype", "itemsize", "stride", "padding", "dilation", "groups", "transposed", "channels_last",
-    "gradients",
-)  # fmt: skip
+# Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
+OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
+WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
@@ -34,13 +34,19 @@ class Reads:
         self.count = self.own = 0
         self._is_own = self._is_known = self.is_followed = self.is_compiled = False
         self.last = _HERE  # where the job has read last
-        self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+        self._torch, self._modules = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, torch
         self._places: dict[tuple[str, int, str, str], int] = {}
-        self._convolutions: dict[Any, tuple[str, int]] = {}
-        self.misses_convolutions = False  # of compiled code, or cuDNN tries its kernels
+        self.workspaces: set[int] = set()  # addresses of those of convolutions
+        self._on_card: dict[str, int] = {}  # their bytes
+        self._threads: dict[int, dict[str, Any]] = {}  # what each makes and runs
+        self._plans: dict[int, str] = {}  # of convolutions
+        self._get: Any = None
+        self._lines: dict[str, str] = {}
+        self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
+        self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
         self._known: Iterator[int] | None = None
         self._other_way = os.environ.get(OTHER_WAY)
         self._listen: Any = None
@@ -51,6 +57,9 @@ class Reads:
         if listen is not None:
             self._listen = listen
             listen(self._call)
+            ctypes.CDLL(None).vramtui_listen_to_convolutions(self._hear)
+            with contextlib.suppress(OSError), open(os.path.join(os.environ[FOLDER], WORKSPACES)) as file:
+                self._on_card = {key.strip(): int(size) for size, _, key in (line.partition(" ") for line in file)}
             atexit.register(self.end)
 
     def end(self) -> None:
@@ -91,11 +100,7 @@ class Reads:
         return bool(frame.f_code.co_filename.startswith(self._torch))
 
     def count_here(self, *, takes_all: bool = False) -> None:
-        """Count what the job asks at this moment as a read of its line.
-
-        Args:
-            takes_all: whether it is how many places hold, and gets as many as there can be.
-        """
+        """Count what the job asks at this moment as a read of its line; it may get as many places as there can be."""
         self.count += 1
         self.own += self._is_own
         path, line, function, inside = self.last = _HERE if self._is_own else self._place()
@@ -111,28 +116,6 @@ class Reads:
         self.use(place, 1)
         return f"{place[0]}:{place[1]}" == self._other_way
 
-    def note_convolution(self, torch: Any, args: Any, out: Any) -> None:
-        """Note a convolution of the job's: its workspace is another on the GPU. Of each kind the line is kept, and the
-        most bytes that are allocated once its result is there.
-        """
-        tensor, weight, _, stride, padding, dilation, transposed, _, groups = args
-        is_last = any(
-            not one.is_contiguous() and one.dim() == 4 and one.is_contiguous(memory_format=torch.channels_last)
-            for one in (tensor, weight)
-        )
-        shapes = tuple(tuple(one.shape) for one in (tensor, weight, out))
-        sides = tuple(map(tuple, (stride, padding, dilation)))
-        gradients = tuple(torch.is_grad_enabled() and one.requires_grad for one in (tensor, weight))
-        kind = (shapes, str(tensor.dtype)[6:], tensor.element_size(), *sides, groups, transposed, is_last, gradients)
-        line, before = self._convolutions.get(kind, ("", 0))
-        in_use = torch.cuda.memory_stats_as_nested_dict(out.device)["allocated_bytes"]["all"]["current"]
-        if not line:
-            path, number, *_ = self._place()
-            line = f"{os.path.basename(path)}:{number}"
-        self._convolutions[kind] = line, max(before, in_use)
-        if not before:
-            self._write()
-
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""
         known = self._known if to and size in (1, 4, 8) else None
@@ -145,17 +128,68 @@ class Reads:
         else:
             self.count_here()
 
+    def hear(self, event: int, what: int, pack: int | None) -> int:
+        """Called by the driver by cuDNN's numbers (cudnn_graph.h of 9): such a descriptor is made, or is that part of a
+        convolution; a plan's workspace is asked for, or it runs. With `torch.backends.cudnn.benchmark` a thread runs
+        all plans of a new graph first, each in the same workspace (cudnn/Conv_v8.cpp, 2.13).
+        """
+        thread = self._threads.setdefault(threading.get_ident(), {"parts": {}, "graph": "", "is_new": False})
+        if event in OPERATIONS:
+            thread["parts"] = {0: event}
+        elif event >= FIRST_PART:
+            names = ((102, 3), (103, 3), (105, 3)) if event % 6 == 0 else ((901, 1), (902, 3), (903, 3))
+            thread["parts"][1 + event % 6] = [self._numbers(what, name, of, 1 if of == 1 else 8) for name, of in names]
+        elif event == GRAPH:
+            parts = [thread["parts"].get(at) for at in range(5)]
+            thread.update(parts={}, graph="" if None in parts else json.dumps(parts), is_new=True)
+        elif event == PLAN:
+            self._plans[what] = thread["graph"]
+        elif event == WORKSPACE:
+            return self._on_card.get(self._plans.get(what, ""), -1)
+        elif not event and self._plans.get(what):
+            self._convolve(
+                thread, self._plans[what], self._numbers(what, WORKSPACE)[0], self._numbers(pack, 1003, 6)[0]
+            )
+        return -1
+
+    def _numbers(self, what: int | None, name: int, of: int = 3, most: int = 1) -> list[int]:
+        """At most so many numbers of a descriptor's attribute, of a type of cuDNN's."""
+        if self._get is None:
+            self._get = ctypes.CDLL("libcudnn.so.9", mode=os.RTLD_NOLOAD | os.RTLD_NOW).cudnnBackendGetAttribute
+        count, numbers = ctypes.c_int64(), (ctypes.c_int64 * most)()
+        self._get(ctypes.c_void_p(what), name, of, ctypes.c_int64(most), ctypes.byref(count), numbers)
+        return numbers[: most if most == 1 else count.value]
+
+    def _convolve(self, thread: dict[str, Any], key: str, size: int, address: int) -> None:
+        torch, size = self._modules, self._on_card.get(key, size)
+        running = key, address, torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"]
+        if thread.get("running") != running:
+            self._note_convolution(thread)
+            cudnn, mode = torch.backends.cudnn, "chosen"
+            if cudnn.benchmark:
+                mode = "trial" if thread["is_new"] else "tried"
+            elif cudnn.deterministic or torch.are_deterministic_algorithms_enabled() or not cudnn.allow_tf32:
+                mode = "limited"
+            thread.update(running=running, size=0, mode=mode, is_new=False)
+        thread["size"] = max(thread["size"], size)
+        self.workspaces.add(address)
+        path, line, *_ = self._place()  # a thread of autograd has none
+        if path:
+            self._lines.setdefault(key.partition(",")[2], f"{os.path.basename(path)}:{line}")
+
+    def _note_convolution(self, thread: dict[str, Any]) -> None:
+        running = thread.pop("running", None)
+        if running is not None:
+            one, taken = (running[0], thread["mode"]), -(-thread["size"] // 512) * 512
+            known = self._convolutions.get(one)
+            self._convolutions[one] = max(known or (0, 0), (running[2] - taken, taken))
+            if known is None:
+                self._write()
+
     def _note(self, place: tuple[str, int, str, str]) -> None:
         times = self._places[place] = self._places.get(place, 0) + 1
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()
-
-    def frame_of_job(self) -> Any:
-        """The innermost frame of this thread that runs the job's own code; None if there is none."""
-        frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
-        while frame is not None and frame.f_code.co_filename.startswith((self._torch, *OWN, "<")):
-            frame = frame.f_back
-        return frame
 
     def _place(self) -> tuple[str, int, str, str]:
         """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
@@ -174,8 +208,10 @@ class Reads:
 
     def _write(self) -> None:
         places = [[*place, times] for place, times in list(self._places.items())]
-        known = {} if self.misses_convolutions else dict(self._convolutions)
-        convolutions = [[*at, dict(zip(CONVOLUTION, kind))] for kind, at in known.items()]  # noqa: B905 - Python 3.8
+        for thread in list(self._threads.values()):
+            self._note_convolution(thread)
+        known = list(self._convolutions.items())
+        convolutions = [[self._lines.get(one[0].partition(",")[2], ""), *one, *sizes] for one, sizes in known]
         with contextlib.suppress(OSError):
             with open(self._path + ".new", "w", encoding="utf-8") as file:
                 json.dump([places, convolutions], file)

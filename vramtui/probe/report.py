@@ -127,7 +127,7 @@ class PhasePeaks:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._noted: list[dict[str, Any]] = []
+        self.noted: list[dict[str, Any]] = []  # and not sent yet
         self._peaks: dict[int, tuple[int, int]] = {}
 
     def note(self, phase: str, step: int, *, every: bool, keep: bool = True) -> None:
@@ -138,7 +138,7 @@ class PhasePeaks:
             before = self._peaks.get(index, (0, 0))
             self._peaks[index] = peaks
             if keep:
-                self._noted.append(
+                self.noted.append(
                     {
                         "at": now,
                         "phase": phase,
@@ -150,16 +150,7 @@ class PhasePeaks:
                         "peak_reserved": peaks[1] if peaks[1] > before[1] else None,
                     }
                 )
-        del self._noted[:-MOST_MOMENTS]
-
-    def pop_all(self) -> list[dict[str, Any]]:
-        """The notes since the last time."""
-        noted, self._noted = self._noted, []
-        return noted
-
-    def put_back(self, noted: list[dict[str, Any]]) -> None:
-        """Return notes that could not be sent yet."""
-        self._noted[:0] = noted
+        del self.noted[:-MOST_MOMENTS]
 
 
 class TensorTotals:
@@ -187,8 +178,14 @@ class TensorTotals:
         """The optimizers and the models that are alive."""
         return _alive(self._optimizers), _alive(self._modules)
 
-    def look_before_step(self) -> None:
-        """Look at gradients, which are all there now, parameters that are trained, and models with their buffers."""
+    def look(self, *, stepped: bool) -> None:
+        """Look before a step at gradients, which are all there, parameters that are trained, and models with their
+        buffers; after it at moments, master copies, step counters: every tensor in the optimizers' states.
+        """
+        if stepped:
+            states = (leaf for optimizer in _alive(self._optimizers) for leaf in _leaves(optimizer.state))
+            self.sizes["optimizer"] = _sizes(self._torch, states)
+            return
         groups = (group for optimizer in _alive(self._optimizers) for group in optimizer.param_groups)
         trained = [parameter for group in groups for parameter in group["params"]]
         tensors = (
@@ -196,11 +193,6 @@ class TensorTotals:
         )
         self.sizes["gradients"] = _sizes(self._torch, (parameter.grad for parameter in trained))
         self.sizes["weights"] = _sizes(self._torch, chain(trained, tensors))
-
-    def look_after_step(self) -> None:
-        """Look at moments, master copies, step counters: every tensor in the optimizers' states."""
-        states = (leaf for optimizer in _alive(self._optimizers) for leaf in _leaves(optimizer.state))
-        self.sizes["optimizer"] = _sizes(self._torch, states)
 
 
 def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:

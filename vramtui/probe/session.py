@@ -85,7 +85,12 @@ class ProbeSession:
         os.register_at_fork(after_in_child=self._quiet(self._begin_in_child))
         until = _number_in_environment((socket_dir.UNTIL,))
         if until is not None:
-            threading.Thread(target=self._end_at, args=(until,), daemon=True).start()
+
+            def end() -> None:  # at that second of `time.monotonic`, which all processes of a job share
+                time.sleep(max(0.0, until - time.monotonic()))
+                self._leave()
+
+            threading.Thread(target=end, daemon=True).start()
         # A job that only computes is known by its beginning to use CUDA.
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
         if lazily is not None:
@@ -131,7 +136,7 @@ class ProbeSession:
         if self._holdings.meet(optimizer, is_module=False):
             self._next_parts = 0.0
         if self._looks_at_parts():
-            self._holdings.look_before_step()
+            self._holdings.look(stepped=False)
         if self._peak is not None:
             self._peak.look(*self._holdings.alive(), stepped=False)
 
@@ -146,7 +151,7 @@ class ProbeSession:
             self._peak.look(*self._holdings.alive(), stepped=True)
         if watched:
             if self._looks_at_parts():
-                self._holdings.look_after_step()
+                self._holdings.look(stepped=True)
                 self._next_parts = self._last_step + PARTS_EVERY
             self._note()
         if not self._step:
@@ -165,11 +170,6 @@ class ProbeSession:
             pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
             due = min(self._allowance.missing(), self._last_beat + BEAT - now)
             self._hooks.rest = min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
-
-    def _end_at(self, until: int) -> None:
-        """End the process at that second of `time.monotonic`, which all processes of a job share."""
-        time.sleep(max(0.0, until - time.monotonic()))
-        self._leave()
 
     def _leave(self) -> None:
         """Tell the end, flush, and be gone."""
@@ -228,7 +228,7 @@ class ProbeSession:
     def _beat(self) -> None:
         self._meet_devices()
         span, known = self._last_step - self._first_step, self._step
-        moments = self._moments.pop_all()
+        moments, self._moments.noted = self._moments.noted, []
         is_sent = self._tell(
             "beat",
             phase=self._known_phase(),
@@ -241,7 +241,7 @@ class ProbeSession:
             loaders=self._loaders.sizes(),
         )
         if not is_sent:
-            self._moments.put_back(moments)
+            self._moments.noted[:0] = moments
 
     def _known_phase(self) -> str | None:
         """The job's phase; None in a step that is not watched."""
@@ -313,10 +313,10 @@ def arm(torch: Any) -> None:
         from . import emulated, servers
         from .peak import PeakHistory
 
-        peak = PeakHistory(torch) if socket_dir.REPORTS in os.environ else None
-
         servers.prepare()
-        at_end = emulated.prepare(torch).end
+        reads = emulated.prepare(torch)
+        at_end = reads.end
+        peak = PeakHistory(torch, reads.workspaces) if socket_dir.REPORTS in os.environ else None
     ProbeSession(torch, at_end, peak).arm()
 
 

@@ -47,11 +47,15 @@ FIGURES = [
 ]
 
 
+def run(folder: Path, text: str) -> None:
+    path = folder / "script.py"
+    path.write_text(text, encoding="utf-8")
+    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+
+
 @pytest.mark.parametrize("expected", FIGURES, ids=["fp32", "autocast", "bf16"])
 def test_each_pass_in_channels_last_is_equal(tmp_path: Path, expected: str) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(NET.replace("EXPECTED", expected), encoding="utf-8")
-    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+    run(tmp_path, NET.replace("EXPECTED", expected))
 
 
 # Without a device: images, channels, outputs, side, window, padding; bytes of the input's gradient with
@@ -75,22 +79,13 @@ if FOLLOWED and abs(taken - expected) > 2**20 or not FOLLOWED and taken > 2**20:
 
 
 @pytest.mark.parametrize("row", DETERMINISTIC)
-@pytest.mark.parametrize(
-    ("setting", "is_followed"),
-    [
-        ("", False),
-        ("torch.backends.cudnn.deterministic = True", True),
-        ("torch.use_deterministic_algorithms(True)", True),
-    ],
-)
+@pytest.mark.parametrize("setting", ["", "backends.cudnn.deterministic = True", "use_deterministic_algorithms(True)"])
 def test_kernels_that_are_not_deterministic_are_left_out_where_that_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: tuple[object, ...], setting: str, is_followed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: tuple[object, ...], setting: str
 ) -> None:
     monkeypatch.setenv("VRAMTUI_CUDNN_WITHOUT_DEVICE", "1")
-    path = tmp_path / "script.py"
-    text = ONE.replace("ROW", repr(row)).replace("SETTING", setting).replace("FOLLOWED", repr(is_followed))
-    path.write_text(text, encoding="utf-8")
-    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+    text = ONE.replace("SETTING", f"torch.{setting}" if setting else "").replace("FOLLOWED", str(bool(setting)))
+    run(tmp_path, text.replace("ROW", repr(row)))
 
 
 # A view in channels-last order and a weight that is not, as where features come last: bytes beside the gradients that
@@ -116,6 +111,4 @@ def test_a_weight_is_copied_and_a_bias_summed_in_channels_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     monkeypatch.setenv("VRAMTUI_CUDNN_WITHOUT_DEVICE", "1")
-    path = tmp_path / "script.py"
-    path.write_text(OF_PARTS.replace("PART", part).replace("EXPECTED", str(PARTS[part])), encoding="utf-8")
-    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+    run(tmp_path, OF_PARTS.replace("PART", part).replace("EXPECTED", str(PARTS[part])))

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import re
 import secrets
 import signal
@@ -15,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
@@ -33,25 +34,30 @@ from vramtui.dryrun.cuda.environment import (
     unmodelled_calls,
 )
 from vramtui.dryrun.job_command import DryRunJob
-from vramtui.dryrun.reads import ReadPlace, read_places
+from vramtui.dryrun.reads import ConvolutionRun, ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow, differing_batches
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
-from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, workspace_on_card
+from vramtui.estimators.torch_facts.convolutions import is_without_device, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.peak import BLOCK
+from vramtui.probe.reads import WORKSPACES
 from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
 OWN_RUNTIME = "cuGetExportTable"  # NVIDIA's runtime asks for it first, if a library brings its own
 DEVICE_ENGINES = "cuDNN's engines that need a device"  # c/cudnn.c, at the first convolution
-WITHOUT_DEVICE_NOTE = (
-    "bounded: cuDNN chose how to convolve without a device; an H100 took another workspace for one convolution in "
-    "five, rarely by gigabytes more, and small nets took up to 2.6 times as much"
+WITHOUT_DEVICE_NOTE = "bounded: cuDNN chose how to convolve without a device; small nets took up to 2.6 times as much"
+TRIED_NOTE = (
+    "; torch.backends.cudnn.benchmark tries all kernels of a new convolution that fit, for a moment, and what the "
+    "largest takes is not known without a device"
+)
+ON_CARD_NOTE = (
+    "each convolution has the workspace that an H100 took for it, or for the nearest one that was measured; as cuDNN "
+    "chooses without a device it is {} allocated and {} reserved"
 )
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 MOST_PLACES = 5
@@ -82,7 +88,7 @@ class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's end on GPUs of one kind: everything that is known of it."""
+    """A job's end on GPUs of one kind: everything that is known of it; `without_device` is where cuDNN chose how."""
 
     device: Device
     gpus: int
@@ -90,8 +96,9 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[ObservedJob, ...]
     reports: tuple[DriverReport, ...]
     places: tuple[ReadPlace, ...] = ()
-    convolutions: dict[ConvolutionCall, tuple[int, str]] = {}
+    convolutions: tuple[ConvolutionRun, ...] = ()
     other_ways: dict[ReadPlace, DryRun] = {}
+    without_device: DryRun | None = None
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
     steps: int | None = None
     ended_after: float | None = None
@@ -134,11 +141,22 @@ def run_cuda(
     )
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as at_end:
-        folder, scratch = (at_end.enter_context(_temporary(f"vramtui-{use}-")) for use in ("on", "scratch"))
+        place = ""  # the first for temporary files that is writable and can stand in a loader's variables
+        with contextlib.suppress(OSError):  # there is none at all
+            usual = (tempfile.gettempdir(), "/tmp", "/dev/shm")  # noqa: S108 - as tempfile does
+            place = next((one for one in usual if LOADABLE.fullmatch(one) and os.access(one, os.W_OK | os.X_OK)), "")
+        if not place:
+            raise UserError("there is no folder for temporary files: set TMPDIR to a path without spaces and colons")
+        folder, scratch = (
+            at_end.enter_context(tempfile.TemporaryDirectory(prefix=use, dir=place, ignore_cleanup_errors=True))
+            for use in ("vramtui-on-", "vramtui-scratch-")
+        )
         drivers = Path(folder, "driver")
         drivers.symlink_to(libraries)
         environment = emulating(job.environment, emulated, drivers, Path(folder))
         lay_out(Path(folder), libraries)
+        if job.workspaces:
+            Path(folder, WORKSPACES).write_text("".join(f"{size} {key}\n" for key, size in job.workspaces.items()))
         if job.steps:
             environment[STEPS] = str(job.steps)
         if job.other_way:
@@ -152,11 +170,8 @@ def run_cuda(
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
-
-        def is_late() -> bool:
-            return until is not None and time.monotonic() > until + GRACE
-
-        code = run_supervised(job, command, environment, output, cancel, is_late)
+        last = math.inf if until is None else until + GRACE
+        code = run_supervised(job, command, environment, output, cancel, lambda: time.monotonic() > last)
         is_ended = until is not None and time.monotonic() >= until
         reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
@@ -179,25 +194,6 @@ def run_cuda(
         steps=job.steps or None,
         ended_after=job.timeout if is_ended else None,
         notes=tuple(refused.splitlines()),
-    )
-
-
-def _temporary(prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder in the first place for temporary files that is writable and can stand in a loader's variables.
-
-    Raises:
-        UserError: there is none.
-    """
-    reason = ""
-    with contextlib.suppress(OSError):  # there is no place for temporary files at all
-        for place in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 - as tempfile does
-            if LOADABLE.fullmatch(place):
-                try:
-                    return tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
-                except OSError as error:
-                    reason = f" ({place}: {os_reason(error)})"
-    raise UserError(
-        f"there is no folder for temporary files{reason}: set TMPDIR to one whose path has no spaces and colons"
     )
 
 
@@ -309,16 +305,34 @@ def result_of(run: CudaRun) -> DryRun:
     torch = "" if shown.job.hello is None else shown.job.hello.torch
     convolved = ""
     if any(name == DEVICE_ENGINES for name, _ in calls):
-        low, high, line = _peak_with_convolutions(run, release_of(torch), allocated, known)
-        if not run.convolutions:
-            convolved = WITHOUT_DEVICE_NOTE
-        elif max(allocated - low, high - allocated) > SMALL * allocated:
+        # The least and the most that the peak may be: workspaces are added to what was in use when convolutions ran.
+        how, room = (
+            (card_limits(run.device), release_of(torch)),
+            run.device.total_memory - cuda_context(run.device.capability).bytes,
+        )
+        beyond = allocated - known.get("peak", allocated)  # parts of blocks that no tensor has
+        low, high, at_peak, highest = known.get("steady", 0) + beyond, allocated, (0, ""), ""
+        for one in run.convolutions:
+            less, more = workspace_on_card(one.call, one.direction, one.mode, *how)
+            if one.mode in ("chosen", "limited") and is_without_device():
+                less = more = one.taken
+            low = max(low, one.in_use + less)
+            high, highest = max((high, highest), (room if more is None else one.in_use + more, one.line))
+            at_peak = max(at_peak, (one.in_use + one.taken, one.line))
+        low = min(low, allocated)
+        line = at_peak[1] if allocated - low > high - allocated else highest
+        convolved = "" if run.convolutions else WITHOUT_DEVICE_NOTE
+        if run.convolutions and max(allocated - low, high - allocated) > SMALL * allocated:
             bounds[line] = low, high
             figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)}"
             convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
+            convolved += TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
     bounded = bool(run.ended_after is not None or unplaced or not_modelled or deciding or convolved)
     doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
+    if run.without_device is not None:
+        peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
+        notes.append(ON_CARD_NOTE.format(*peaks))
     if run.ended_after is not None:
         doubts.append(f"it was ended after {run.ended_after:g} s")
         notes.append(f"bounded: {doubts[0]}, with {run.steps_done} steps done; later ones may take more")
@@ -402,37 +416,17 @@ def result_of(run: CudaRun) -> DryRun:
     )
 
 
-def _peak_with_convolutions(
-    run: CudaRun, release: tuple[int, int], allocated: int, known: dict[str, Any]
-) -> tuple[int, int, str]:
-    """The least and the most that the peak may be with the workspaces of convolutions on a GPU, and the line of the one
-    that changes it most: each workspace is added to the memory that is in use once the result is there.
-    """
-    card, before, brief = card_limits(run.device), known.get("before", []), known.get("brief", 0)
-    beyond = allocated - known.get("peak", allocated)  # parts of blocks that no tensor has
-    results = [[*sizes, then + beyond] for *sizes, then in known.get("results", ())]
-    most = allocated, ""
-    at_peak, perhaps = list[tuple[int, str]](), list[tuple[int, str]]()
-    for call, (forward, line) in run.convolutions.items():
-        tensor, weight, out = (-(-math.prod(shape) * call.itemsize // BLOCK) * BLOCK for shape in call.shapes)
-        of_input, of_weight = call.gradients
-        # The input's gradient comes before the weight's, at times with a copy of the weight between them.
-        inputs, weights = ([one for one in results if one[0] == size] for size in (tensor, weight))
-        is_last = before[-1:] == [weight] and (not of_input or tensor in before[:-1])
-        taken: tuple[tuple[Direction, bool, list[Any], list[Any], bool], ...] = (
-            ("forward", True, [[0, 0, 0, forward]], [], out in before),
-            ("input", of_input, inputs, [one for one in inputs if one[2] == weight], tensor in before),
-            ("weight", of_weight, weights, [one for one in weights if one[1] in (tensor, weight)], is_last),
-        )
-        for direction, is_taken, alike, own, may_be_peak in taken:
-            if is_taken and (alike or not results):
-                less, more = workspace_on_card(call, direction, card, release)
-                most = max(most, (max((one[3] for one in own or alike), default=allocated) + more, line))
-                if max((one[3] for one in alike), default=allocated) + brief >= allocated:
-                    (at_peak if may_be_peak else perhaps).append((less, line))
-    less, line = min(at_peak or perhaps or [(brief, "")])
-    least = max(known.get("steady", 0) + beyond, allocated - brief + min(less, brief))
-    return least, most[0], line if allocated - least > most[0] - allocated else most[1]
+def workspaces_on_card(run: CudaRun) -> dict[str, int]:
+    """The workspaces that convolutions are known to take on the GPU, by key; empty if cuDNN chose such ones already."""
+    card, torch = card_limits(run.device), next((job.hello.torch for job in run.jobs if job.hello is not None), "")
+    peak = max((one.allocated_peak or 0 for job in run.jobs for one in job.peaks.values()), default=0)
+    known, is_other = dict[str, int](), False
+    for one in () if is_without_device() else run.convolutions:
+        less, more = workspace_on_card(one.call, one.direction, one.mode, card, release_of(torch))
+        if less == more and one.mode == "chosen":
+            known[one.key] = less
+            is_other |= abs(less - one.taken) > SMALL * peak
+    return known if is_other else {}
 
 
 def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:

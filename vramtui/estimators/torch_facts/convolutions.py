@@ -34,6 +34,8 @@ import msgspec
 from vramtui.estimators.torch_facts.cards import CardLimits
 
 Direction = Literal["forward", "input", "weight"]
+# How cuDNN's plan came about: as usual; among deterministic ones, or without TF32; while others are tried; of these.
+Mode = Literal["chosen", "limited", "trial", "tried"]
 ALIGNED = 16  # bytes to which the channels of one pixel are padded
 HEADER, HOPPER, FLOAT, HALF = 512, 9, 4, 2
 PLANE = 2  # dimensions of a picture
@@ -338,20 +340,19 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     return None
 
 
-def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
-    """Bytes that cuDNN asked for on the form's card, and whether for this very convolution; None if none is near.
+def measured_workspace(convolved: Convolved, direction: Direction, *, tried: bool = False) -> tuple[int, bool] | None:
+    """Bytes that cuDNN asked for on the form's card, or `tried` with `torch.backends.cudnn.benchmark` at most, and
+    whether for this very convolution; None if none is near.
 
     A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
     """
-    nearest = _nearest(convolved)
-    return None if nearest is None else (_like(convolved, nearest[0], nearest[0].asked[direction]), not nearest[1])
+    measured, away = _nearest(convolved) or (None, 0)
+    known = {} if measured is None else measured.tried if tried else measured.asked
+    return None if measured is None or not known else (_like(convolved, measured, known[direction]), not away)
 
 
 class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A convolution as PyTorch calls it: what is read, the weight and what is written; `channels_last` is NHWC.
-
-    `gradients` are those that it may have: the input's and the weight's.
-    """
+    """A convolution as PyTorch calls it: what is read, the weight and what is written; `channels_last` is NHWC."""
 
     shapes: tuple[Sides, Sides, Sides]
     dtype: str
@@ -362,7 +363,6 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 1
     transposed: bool = False
     channels_last: bool = False
-    gradients: tuple[bool, bool] = (True, True)
 
     def plain(self, direction: Direction) -> Direction:
         """The direction of the plain convolution that it is: a transposed one is the input gradient of one."""
@@ -407,22 +407,25 @@ def asked_workspace(
     return measured or (0, None)
 
 
-def workspace_on_card(call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair) -> tuple[int, int]:
-    """The least and the most bytes that the workspace of a convolution may take on a real card. On Hopper an H100's was
-    measured; if none near was, and on other cards, it is between none and copies of all tensors, or what the H100 took.
+def workspace_on_card(
+    call: ConvolutionCall, direction: Direction, mode: Mode, card: CardLimits, release: Pair
+) -> tuple[int, int | None]:
+    """The least and the most bytes that the workspace of a convolution may take on a real card; None if it is unknown.
+
+    On Hopper an H100's was measured; if none near was, and on other cards, it is between none and copies of all
+    tensors, or what the H100 took. What `torch.backends.cudnn.benchmark` tries is known only of convolutions that were
+    measured themselves; the fastest plan takes any of that.
     """
-    real, is_measured = asked_workspace(call, direction, CardLimits((HOPPER, 0), 132, 2048), release)
-    if is_measured is not None and card.capability[0] == HOPPER:
+    hopper = CardLimits((HOPPER, 0), 132, 2048)
+    if mode in ("trial", "tried"):
+        tried = measured_workspace(call.convolved(hopper, release), call.plain(direction), tried=True)
+        if tried is None or not tried[1] or card.capability[0] != HOPPER:
+            return 0, None
+        return tried[0] if mode == "trial" else 0, tried[0]
+    real, is_measured = asked_workspace(call, direction, hopper, release)
+    if is_measured is not None and mode == "chosen" and card.capability[0] == HOPPER:
         return real, real
     return 0, max(real, copies(call.convolved(card, release), ("input", "weight", "output")) + HEADER)
-
-
-def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
-    """Bytes of the largest workspace that cuDNN tries for it with `torch.backends.cudnn.benchmark`, as above."""
-    nearest = _nearest(convolved)
-    if nearest is None or not nearest[0].tried:
-        return None
-    return _like(convolved, nearest[0], nearest[0].tried[direction]), not nearest[1]
 
 
 def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:

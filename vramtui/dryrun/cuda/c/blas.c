@@ -59,16 +59,14 @@ API int cublasLtMatmulAlgoGetHeuristic(void *handle UNUSED, void *operation UNUS
 #define IN_FOUR(rest) DONE(cublasS##rest) DONE(cublasD##rest) DONE(cublasC##rest) DONE(cublasZ##rest)
 #define IN_TWO(rest) DONE(cublasS##rest) DONE(cublasD##rest)
 
-DONE(cublasSetWorkspace_v2) DONE(cublasSetSmCountTarget) DONE(cublasSetAtomicsMode)
-DONE(cublasGemmEx) DONE(cublasGemmStridedBatchedEx) DONE(cublasGemmBatchedEx) DONE(cublasSgemmEx) DONE(cublasDotEx)
-DONE(cublasHgemm) DONE(cublasHgemmStridedBatched) DONE(cublasLtMatmul) DONE(cublasLtMatmulDescSetAttribute)
-DONE(cublasLtMatmulPreferenceSetAttribute) DONE(cublasLtMatrixLayoutSetAttribute)
-IN_FOUR(gemm_v2) IN_FOUR(gemmBatched) IN_FOUR(gemmStridedBatched) IN_FOUR(gemv_v2)
-IN_FOUR(getrfBatched) IN_FOUR(getrsBatched) IN_FOUR(trsm_v2) IN_FOUR(trsmBatched) IN_FOUR(axpy_v2)
-IN_FOUR(copy_v2) IN_FOUR(scal_v2) IN_FOUR(swap_v2) IN_FOUR(symm_v2) IN_FOUR(syrk_v2) IN_FOUR(trmm_v2)
-IN_TWO(dot_v2) IN_TWO(ger_v2) IN_TWO(nrm2_v2) IN_TWO(asum_v2)
-DONE(cublasCdotc_v2) DONE(cublasCdotu_v2) DONE(cublasZdotc_v2) DONE(cublasZdotu_v2) DONE(cublasScnrm2_v2)
-DONE(cublasDznrm2_v2)
+DONE(cublasSetWorkspace_v2) DONE(cublasSetSmCountTarget) DONE(cublasSetAtomicsMode) DONE(cublasGemmEx)
+DONE(cublasGemmStridedBatchedEx) DONE(cublasGemmBatchedEx) DONE(cublasSgemmEx) DONE(cublasDotEx) DONE(cublasHgemm)
+DONE(cublasHgemmStridedBatched) DONE(cublasLtMatmul) DONE(cublasLtMatmulDescSetAttribute)
+DONE(cublasLtMatmulPreferenceSetAttribute) DONE(cublasLtMatrixLayoutSetAttribute) IN_FOUR(gemm_v2) IN_FOUR(gemmBatched)
+IN_FOUR(gemmStridedBatched) IN_FOUR(gemv_v2) IN_FOUR(getrfBatched) IN_FOUR(getrsBatched) IN_FOUR(trsm_v2)
+IN_FOUR(trsmBatched) IN_FOUR(axpy_v2) IN_FOUR(copy_v2) IN_FOUR(scal_v2) IN_FOUR(swap_v2) IN_FOUR(symm_v2)
+IN_FOUR(syrk_v2) IN_FOUR(trmm_v2) IN_TWO(dot_v2) IN_TWO(ger_v2) IN_TWO(nrm2_v2) IN_TWO(asum_v2) DONE(cublasCdotc_v2)
+DONE(cublasCdotu_v2) DONE(cublasZdotc_v2) DONE(cublasZdotu_v2) DONE(cublasScnrm2_v2) DONE(cublasDznrm2_v2)
 
 /* These tell the host at once whether an argument was wrong. */
 #define INFORM(name, parameters) \

@@ -7,30 +7,34 @@
 enum { CUDNN_SUCCESS = 0, CUDNN_NOT_INITIALIZED = 1001, CUDNN_BAD_PARAM = 2000, CUDNN_NOT_SUPPORTED = 3000 };
 enum { CONVOLUTION = 1, ENGINE = 2, ENGINE_HEURISTICS = 4, EXECUTION_PLAN = 5, DEVICE_PROPERTIES = 38 }; /* CUDNN_BACKEND_…_DESCRIPTOR */
 enum { TYPE_DESCRIPTOR = 15, TYPE_CHAR = 24 };                                           /* CUDNN_TYPE_… */
-enum { HEURISTICS_DEVICE = 204, PLAN_HANDLE = 400, PLAN_DEVICE = 407, GRAPH_HANDLE = 800, ENGINE_DEVICE = 1307,
-       DEVICE_JSON = 2702 }; /* CUDNN_ATTR_… */
+enum { HEURISTICS_DEVICE = 204, PLAN_HANDLE = 400, PLAN_WORKSPACE = 402, PLAN_DEVICE = 407, CONVOLUTION_HOW = 702,
+       CONVOLUTION_OUTPUT = 717, GRAPH_HANDLE = 800, ENGINE_DEVICE = 1307, DEVICE_JSON = 2702 }; /* CUDNN_ATTR_… */
 
 /* The job's own library, which PyTorch has loaded before it calls any of this. */
 void *own_cudnn(const char *name) {
   static void *library;
-  if (library == NULL) {
-    library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
-  }
+  library = library != NULL ? library : dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
   return library == NULL ? NULL : dlsym(library, name);
 }
 
 #define OWN(name, parameters, arguments)                       \
   static int (*call) parameters;                               \
-  if (call == NULL) {                                          \
-    call = (int (*) parameters)own_cudnn(#name);                     \
-  }                                                            \
+  call = call != NULL ? call : (int (*) parameters)own_cudnn(#name); \
   return call == NULL ? CUDNN_NOT_INITIALIZED : call arguments
 
 static int create(int type, void **made) { OWN(cudnnBackendCreateDescriptor, (int, void **), (type, made)); }
 static int set(void *what, int name, int type, int64_t count, const void *values) {
   OWN(cudnnBackendSetAttribute, (void *, int, int, int64_t, const void *), (what, name, type, count, values));
 }
+static int get(void *what, int name, int type, int64_t most, int64_t *count, void *values) {
+  OWN(cudnnBackendGetAttribute, (void *, int, int, int64_t, int64_t *, void *), (what, name, type, most, count, values));
+}
 static int finalize(void *what) { OWN(cudnnBackendFinalize, (void *), (what)); }
+
+/* It hears, by numbers of cuDNN's, of each descriptor, part of a convolution and plan that runs; below 0: no answer. */
+static int64_t (*listener)(int event, void *what, void *more);
+API void vramtui_listen_to_convolutions(int64_t (*call)(int, void *, void *)) { listener = call; }
+static int64_t tell(int event, void *what, void *more) { return listener == NULL ? -1 : listener(event, what, more); }
 
 struct cudnn_handle {
   struct stream *stream;
@@ -50,7 +54,6 @@ ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnGetStream,
           (struct cudnn_handle *handle, struct stream **stream), stream, handle->stream)
 
 static void *described;
-
 static void describe(void) {
   static const int NUMBERS[] = {5, 6, 7, 16, 8, 97, 111, 106, 39, 13, 36, 38};
   int n[sizeof NUMBERS / sizeof NUMBERS[0]];
@@ -59,8 +62,7 @@ static void describe(void) {
   }
   const struct card *card = the_card();
   char text[2048];
-  int length = snprintf(
-      text, sizeof text,
+  int length = snprintf(text, sizeof text,
       "{\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000,\"deviceName\":\"%s\",\"maxGridSize\":[%d,%d,%d],"
       "\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
       "\"maxSharedMemoryPerBlock\":%d,\"maxSharedMemoryPerBlockOptin\":%d,\"reservedSharedMemoryPerBlock\":%d,"
@@ -90,23 +92,32 @@ API int cudnnBackendCreateDescriptor(int type, void **made) {
     pthread_once(&once, describe);
     set(*made, name, TYPE_DESCRIPTOR, 1, &described);
   }
+  tell(type, result == CUDNN_SUCCESS ? *made : NULL, NULL);
   return result;
 }
 
 /* Handles are not the library's own: without a device it needs none. */
 API int cudnnBackendSetAttribute(void *what, int name, int type, int64_t count, const void *values) {
+  bool is_part = name >= CONVOLUTION_HOW && name <= CONVOLUTION_OUTPUT && type == TYPE_DESCRIPTOR && count == 1;
+  tell(is_part ? name : -1, is_part ? *(void *const *)values : NULL, NULL);
   return name == GRAPH_HANDLE || name == PLAN_HANDLE ? CUDNN_SUCCESS : set(what, name, type, count, values);
 }
-API int cudnnBackendExecute(struct cudnn_handle *handle, void *plan UNUSED, void *pack UNUSED) {
+API int cudnnBackendGetAttribute(void *what, int name, int type, int64_t most, int64_t *count, void *values) {
+  int result = get(what, name, type, most, count, values);
+  int64_t bytes = result == CUDNN_SUCCESS && name == PLAN_WORKSPACE && most > 0 ? tell(name, what, NULL) : -1;
+  *(bytes < 0 ? &bytes : (int64_t *)values) = bytes;
+  return result;
+}
+API int cudnnBackendExecute(struct cudnn_handle *handle, void *plan, void *pack) {
   RETURN_IF(!is_handle(OBJECTS, handle), CUDNN_BAD_PARAM);
+  tell(0, plan, pack);
   add_graph_node(handle->stream, 0);
   return CUDNN_SUCCESS;
 }
 
 DONE(cudnnBatchNormalizationBackwardEx) DONE(cudnnBatchNormalizationForwardInference)
 DONE(cudnnBatchNormalizationForwardTrainingEx) DONE(cudnnRNNForward) DONE(cudnnRNNBackwardData_v8)
-DONE(cudnnRNNBackwardWeights_v8) DONE(cudnnCTCLoss)
-DONE(cudnnCTCLoss_v8)
+DONE(cudnnRNNBackwardWeights_v8) DONE(cudnnCTCLoss) DONE(cudnnCTCLoss_v8)
 
 #define NO(name) REFUSED(name, CUDNN_NOT_SUPPORTED)
 NO(cudnnConvolutionBackwardData) NO(cudnnConvolutionBackwardFilter) NO(cudnnConvolutionBiasActivationForward)

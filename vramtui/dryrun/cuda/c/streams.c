@@ -91,8 +91,7 @@ API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSE
                                              uint##bits##_t value, unsigned flags UNUSED) {         \
     return copy(address, (CUdeviceptr)&value, sizeof value);                                        \
   }
-MEMORY_OPERATIONS(32)
-MEMORY_OPERATIONS(64)
+MEMORY_OPERATIONS(32) MEMORY_OPERATIONS(64)
 MADE(cuEventCreate, (struct event **event, unsigned flags UNUSED), event, EVENTS)
 ENDED(cuEventDestroy_v2, struct event, EVENTS, CUDA_ERROR_INVALID_HANDLE)
 API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags UNUSED) {

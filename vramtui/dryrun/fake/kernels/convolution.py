@@ -89,7 +89,7 @@ def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, 
     tried = convolved, plain, torch._C._current_graph_task_id() != -1
     if cudnn.benchmark and tried not in memory.convolutions_tried:
         memory.convolutions_tried.add(tried)
-        tested, room = facts.tried_workspace(convolved, plain), memory.allocator.largest_available
+        tested, room = facts.measured_workspace(convolved, plain, tried=True), memory.allocator.largest_available
         memory.warn(BENCHMARK_NOTE.format(format_bytes(room)), same=BENCHMARK_NOTE)
         memory.bounded = True
         if largest := nbytes if tested is None or tested[0] > room else max(nbytes, tested[0]):
