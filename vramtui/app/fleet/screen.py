@@ -196,7 +196,7 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 
 
 class FleetModel(ListModel[FleetColumn, FleetRow]):
-    """The user's choices: order, filter, row, and whether jobs are present_list."""
+    """The user's choices: order, filter, row, and whether jobs are listed."""
 
     __slots__ = ("by_job", "jobs")
 
