@@ -73,8 +73,8 @@ async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path:
         assert text_of(found) == TEXT
         told = "Saved for pid 4213: tiny is your own preset now and overrides the bundled one."
         assert said(app) == f"{told} Delete {own} to undo this."
-        assert app.state.presets["tiny"].path == str(own)
-        assert not app.state.presets["tiny"].bundled
+        assert app.state.session.presets["tiny"].path == str(own)
+        assert not app.state.session.presets["tiny"].bundled
         assert not screen.draft.bundled
 
 
@@ -93,7 +93,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         await press(app, pilot, "backspace", "2", "enter")
         assert (own.parent / "tiny2.toml").read_text() == EIGHT
         assert own.read_text() == "not a preset"
-        assert "tiny2" in app.state.presets
+        assert "tiny2" in app.state.session.presets
     async with editor(tmp_path, found=found, samples=[PLAIN]) as edited:
         await _change(edited)
         await edited[1].press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter", "r")
@@ -189,13 +189,13 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
         assert path.exists()
         await press(app, pilot, "ctrl+x", "y")
         assert not path.exists()
-        assert "tiny" not in app.state.presets
+        assert "tiny" not in app.state.session.presets
         assert screen.area.text == TEXT
         await pilot.press("ctrl+x")
         assert app.screen is screen
         await press(app, pilot, "ctrl+s")
         assert path.read_text() == TEXT
-        assert "tiny" in app.state.presets
+        assert "tiny" in app.state.session.presets
 
 
 async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gone_is_said(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gon
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(app)
-        found = app.state.presets["tiny"]
+        found = app.state.session.presets["tiny"]
         assert found.preset.run.batch_size == 8
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as (app, pilot, screen):
@@ -264,7 +264,7 @@ async def test_the_own_editor_edits_the_file_or_its_errors_are_said(
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
-        found = edited[0].state.presets["tiny"]
+        found = edited[0].state.session.presets["tiny"]
         assert found.preset.run.batch_size == 8
         assert "again" in said(edited[0])
     _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
@@ -285,7 +285,7 @@ async def test_a_copy_of_a_bundled_preset_is_edited(tmp_path: Path, monkeypatch:
     async with editor(tmp_path, found=found) as edited:
         await _outside(edited, monkeypatch)
         assert not (tmp_path / "presets" / "tiny.toml").exists()
-        assert edited[0].state.presets["tiny"].bundled
+        assert edited[0].state.session.presets["tiny"].bundled
         assert "Nothing was changed: tiny stays the bundled one" in said(edited[0])
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path, found=found) as edited:
@@ -309,7 +309,7 @@ async def test_a_preset_of_ones_own_is_renamed_with_its_file(tmp_path: Path) -> 
         await press(app, pilot, "ctrl+s")
         assert (folder / "taken-not.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 8")
         assert app.state.panel_key == "taken-not"
-        assert "tiny" not in app.state.presets
+        assert "tiny" not in app.state.session.presets
 
 
 CONFIG = {
@@ -361,7 +361,7 @@ async def test_from_a_models_file(tmp_path: Path) -> None:
         assert screen.draft.is_changed
         await press(app, pilot, "ctrl+s")
         assert (tmp_path / "presets" / f"{screen.draft.name}.toml").read_text() == screen.area.text
-        assert screen.draft.name in app.state.presets
+        assert screen.draft.name in app.state.session.presets
 
 
 async def test_a_new_one_is_a_copy_and_asks_about_what_is_unsaved(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ async def test_a_long_way_is_gone_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     async with playing(Tape(samples)) as (player, pilot, _):
         await press(player, pilot, "space")
         assert replay_of(player).seek("100%") == ""
-        assert replay_of(player).seeking is not None
+        assert replay_of(player).feed.seeking is not None
         (line,) = player.screen.query_one(ReplayBar).shown
         assert "seeking" in line.text
         assert player.state.sample == samples[0]

@@ -266,7 +266,7 @@ class Dashboard(App[None]):
         screen, replay = self.screens.to_draw(), self.parts.replay
         if screen is None or self.colours.palette is None or is_behind(self._driver):
             return
-        if replay is None or replay.seeking is None or screen.view.sample is None:
+        if replay is None or replay.feed.seeking is None or screen.view.sample is None:
             view = self.parts.completed(self.state.view(), self.feed)
             with self.painter.together():
                 screen.take(view, self.colours.palette)

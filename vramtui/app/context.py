@@ -360,8 +360,7 @@ class ListScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_reverse_list(self) -> None:
-        model, _ = self.present_list
-        model.sort_by(model.sort)
+        self.present_list[0].sort_by(self.present_list[0].sort)
         self._shared.redraw.now()
 
     def action_filter_list(self) -> None:

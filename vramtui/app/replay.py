@@ -150,11 +150,6 @@ class ReplayController(Feature):
     def take_presets(self, presets: Sequence[PresetFile]) -> None:
         self.feed.take_library(presets)
 
-    @property
-    def seeking(self) -> float | None:
-        """How much of the way to another place is done; None at the place."""
-        return self.feed.seeking
-
     def _follow_up(self) -> None:
         """Report progress now and then on a long seek, and go on in a moment."""
 

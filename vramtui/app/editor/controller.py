@@ -52,7 +52,7 @@ class EditorController:
         # Changes of the panel come along unsaved, if the text can hold them, and the job's values into a copy.
         wanted, saved = self._state.workload(preset_file), preset_file
         if preset_file.bundled and self.process is not None:
-            saved = self._state.presets.get(preset_file.key, preset_file)
+            saved = self._state.session.presets.get(preset_file.key, preset_file)
         of_job = wanted == preset_file.preset.workload
         changes = differences(saved.preset.workload, wanted)
         for key, value in changes.items():
@@ -179,7 +179,7 @@ class EditorController:
         try:
             self._state.add_preset(PresetLibrary().get(key))
         except UserError:
-            self._state.presets.pop(key, None)
+            self._state.session.presets.pop(key, None)
             self._state.take_presets(())
 
     def preset_closed(self) -> None:
@@ -209,7 +209,7 @@ class EditorController:
         if state.sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
             return stored
         tracker = state.session.run_tracker()
-        now = tracker.update(state.sample, state.session.history, {row.id: state.presets[key]})[:1]
+        now = tracker.update(state.sample, state.session.history, {row.id: state.session.presets[key]})[:1]
         return (*now, *(run for run in stored if run.key not in {one.key for one in now}))
 
     @property

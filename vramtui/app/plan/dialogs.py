@@ -103,7 +103,7 @@ class PlanDialogs:
         ]
         choices += [
             (preset_file.key, printable(preset_file.key), printable(preset_file.preset.name))
-            for preset_file in sorted(self._state.presets.values(), key=lambda preset: preset.key)
+            for preset_file in sorted(self._state.session.presets.values(), key=lambda preset: preset.key)
             if preset_file.key != self._state.panel_key
         ]
 

@@ -978,7 +978,7 @@ class PlanModel:
     ) -> tuple[GridCells, PlanSide] | None:
         """The other preset's map over the same values, and its variant to compare with the cursor's."""
         in_file = self.second in {AS_IN_FILE, preset_file.key}
-        other = preset_file if in_file else state.presets.get(self.second)
+        other = preset_file if in_file else state.session.presets.get(self.second)
         if not self.second or other is None or _problem(other):
             return None
         asked = heatmap.question

@@ -185,10 +185,6 @@ class DashboardState:
     def sample(self) -> Sample | None:
         return self.session.sample
 
-    @property
-    def presets(self) -> dict[str, PresetFile]:
-        return self.session.presets
-
     def watch(self, session: MonitorSession) -> None:
         """Show another host. Choices for the table stay; rows belonged to the former host."""
         self.session, self.paused = session, False
@@ -369,7 +365,7 @@ class DashboardState:
 
     def known_preset(self, key: str) -> PresetFile | None:
         """Return the preset with that key: from a file, or derived from a process that is shown."""
-        return self.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
+        return self.session.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
 
     def panel_preset(self) -> PresetFile | None:
         """Return the panel's preset: with the values of the chosen process if that runs it."""

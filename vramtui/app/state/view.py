@@ -72,11 +72,6 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False, gc=False):  # as a Proce
         """The sign before its prediction."""
         return "~" if self.is_assumed else QUICK if self.is_quick else ""
 
-    @property
-    def how(self) -> str:
-        """The source of the peak: `sampled`, `accounting` or `probe`; empty without a peak."""
-        return self.learned.how if self.learned is not None else ""
-
 
 class GpuBar(msgspec.Struct, frozen=True):
     """One GPU in the GPU panel: `predicted` is the bytes in use at the predicted peaks. A GPU that does not answer has

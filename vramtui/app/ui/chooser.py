@@ -202,7 +202,7 @@ class Ask(Window[str]):
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
     def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object], choice: str = "") -> None:
-        super().__init__(title, f"Enter next · {'Tab, Space toggle · ' if choice else ''}Esc cancel")
+        super().__init__(title, f"Enter OK · {'Tab, Space toggle · ' if choice else ''}Esc cancel")
         self._prompt, self._text, self._take, self._choice = prompt, text, take, choice
         self.is_ticked = bool(choice)
 

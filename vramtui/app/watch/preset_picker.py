@@ -93,7 +93,7 @@ class PresetChooser(Chooser):
         """Fill in totals as their lines become visible."""
         self.watch(self.query_one(OptionList), "scroll_y", self.fill_totals, init=False)
         if self._row is not None and self._row.process is not None:
-            presets = [*self._state.presets.values()]
+            presets = [*self._state.session.presets.values()]
             self._find_nearest(self._row.peak or self._row.now, self._row.process.command or "", presets, {})
 
     def _find_nearest(
@@ -150,7 +150,7 @@ class PresetChooser(Chooser):
         def text(preset: PresetFile) -> tuple[str, str]:
             return preset.key, f"{preset.preset.name} {preset.preset.notes}"
 
-        choices = ranked(wanted, self._state.presets.values(), text, order)
+        choices = ranked(wanted, self._state.session.presets.values(), text, order)
         knows = self._state.session.predictor.knows_total
         self._waiting = {
             preset.key
@@ -173,14 +173,14 @@ class PresetChooser(Chooser):
             options += [
                 Option(Content.assemble((printable(name), "bold"), about), name)
                 for name in names[:MOST_MODELS]
-                if name not in self._state.presets
+                if name not in self._state.session.presets
             ]
         self.list_options(options, "no preset matches")
         self.call_after_refresh(self.fill_totals)
 
     def take(self, chosen: str | None) -> None:
         """Close with the choice; a model's files are read first, and if that fails the list stays."""
-        if chosen is not None and chosen not in self._state.presets and chosen not in {NONE, AUTOMATIC}:
+        if chosen is not None and chosen not in self._state.session.presets and chosen not in {NONE, AUTOMATIC}:
             try:
                 preset_file = preset_named(chosen, PresetLibrary())
             except UserError as error:
@@ -202,7 +202,7 @@ class PresetChooser(Chooser):
         over = thread_time() + BUDGET
         for at, key in enumerate(waiting):
             self._waiting.discard(key)
-            options.replace_option_prompt(key, self._line(self._state.presets[key]))
+            options.replace_option_prompt(key, self._line(self._state.session.presets[key]))
             if thread_time() > over and at < len(waiting) - 1:
                 call_after(self, BETWEEN, self.fill_totals)
                 return
