@@ -88,10 +88,8 @@ class Dashboard(App[None]):
         self.state = DashboardState(session, start.hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
         measure = source.measure_traffic if isinstance(source, TrafficSource) else None
-        self.shared = AppContext(
-            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings, measure,
-            services.environment,
-        )  # fmt: skip
+        common = self.state, self.redraw, self.screens, now, interval, self.notices
+        self.shared = AppContext(self, *common, services.keep_settings, measure, services.environment)
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers, parts = self.parts.screens, self.parts

@@ -232,13 +232,14 @@ class Totals(Framed[View], can_focus=True):
             ink = palette.ink("error" if moved > 0 else "success")
             return _signed(moved, format_column(abs(moved), unit)) if moved else "", ink
 
-        rows = compare_ledgers(estimate.ledger, observed or Ledger(), look.before)
+        def weight(row: ShownRow) -> int:
+            return (row.predicted or 0) + abs(_moved(look, row.line))
+
+        rows = shown_rows(compare_ledgers(estimate.ledger, observed or Ledger(), look.before), vendor)
+        room, now = height - len(lines) - len(closing), look.is_current
         figures = [sizes("predicted", SIZE, lambda row: row.predicted), Figures("change", CHANGE, change)]
         figures += compared(palette, SIZE, DELTA) if observed is not None else ()
-        lines += part_lines(
-            shown_rows(rows, vendor), figures, palette, width, height - len(lines) - len(closing),
-            weight=lambda row: (row.predicted or 0) + abs(_moved(look, row.line)), is_current=look.is_current,
-        )  # fmt: skip
+        lines += part_lines(rows, figures, palette, width, room, weight=weight, is_current=now)
         return [*lines, *closing][:height]
 
 
@@ -328,10 +329,7 @@ class TomlText(TextArea):
     """Textual's text area with our colours. Its own undo history is not used: the draft has one for form and text."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "", id="text", soft_wrap=False, show_line_numbers=True, tab_behavior="focus", compact=False, theme="css",
-            max_checkpoints=0,
-        )  # fmt: skip
+        super().__init__(id="text", soft_wrap=False, show_line_numbers=True, max_checkpoints=0)
         self.cursor_blink = False
         self.palette: Palette | None = None
         self._wrong: dict[int, str] = {}
@@ -574,10 +572,9 @@ class FormPanel(Vertical):
             value = (UNKNOWN if entry.default is None else one_line(entry.default) or '""', "$muted")
         steps = on and entry.settable and entry.kind in {"choice", "bool", "int", "float"}
         unit = f" {entry.unit}" if entry.unit and entry.value is not None else ""
-        return Content.assemble(
-            " ", mark, (f" {fit(entry.label, LABEL)} ", "" if entry.value is not None else "$muted"),
-            "‹ " if steps else "", value, (unit, "$muted"), " ›" if steps else "",
-        )  # fmt: skip
+        label = f" {fit(entry.label, LABEL)} ", "" if entry.value is not None else "$muted"
+        less, more = ("‹ ", " ›") if steps else ("", "")
+        return Content.assemble(" ", mark, label, less, value, (unit, "$muted"), more)
 
     def _problem(self, entry: Entry | None) -> PresetProblem | None:
         """Return the error at an entry or within its value."""

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.terminal.textual_private import call_after
+from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.chooser import Chooser, ranked
 from vramtui.app.ui.lines import fit, short_name
 from vramtui.core.base.errors import UserError
@@ -56,12 +57,6 @@ MOST_CARDS, CARD_MOST, ALONE = 4, 12, 8
 WIDEST, ROOMY = 124, 90
 LEGEND = "✓ fits · ! tight · ✗ does not fit"
 WORDS: dict[FitVerdict, str] = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
-COLOURS: dict[FitVerdict, str] = {
-    "fits": "$success",
-    "tight": "$warning",
-    "does not fit": "$error",
-    "unknown": "$warning",
-}
 BUDGET, BETWEEN = 0.01, 0.01  # seconds of one turn of estimates, and between two turns, for keys and drawing
 
 
@@ -230,7 +225,7 @@ class PresetChooser(Chooser):
                 pieces.append((" " * width, "$muted"))
             else:
                 words = WORDS[verdict.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
-                pieces.append((f"{verdict.sign} {words}".ljust(width), COLOURS[verdict.verdict]))
+                pieces.append((f"{verdict.sign} {words}".ljust(width), f"${FIT_COLOURS[verdict.verdict]}"))
         if alone and self.room(WIDEST) >= ROOMY:
             sizes = (f"from {size} GB" for size, card in SIZES.items() if fits_in(process or 0, card.total_memory))
             smallest = "" if process is None else next(sizes, "no card")
