@@ -96,9 +96,9 @@ def test_the_profiled_batch_is_what_a_3090_was_seen_to_need(tokens: int, peak: f
 
 
 def test_sliding_layers_and_fewer_bits_leave_room_for_more() -> None:
-    slid = Server(GEMMA_3_27B, ServeRun(max_model_len=32768), H100, Parallel())
+    slid = Server(GEMMA_3_27B, ServeRun(max_model_len=32768, engine_version="0.25"), H100, Parallel())
     full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
-    straight = Server(full, ServeRun(max_model_len=32768), H100, Parallel())
+    straight = Server(full, ServeRun(max_model_len=32768, engine_version="0.25"), H100, Parallel())
     assert slid.blocks / slid.worker.pages.per_sequence > 1.5 * straight.blocks / straight.worker.pages.per_sequence
 
     def room(run: ServeRun) -> int:

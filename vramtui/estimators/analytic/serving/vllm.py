@@ -49,14 +49,6 @@ HANDED_ON = 2
 # runs (torch/_inductor/runtime/benchmarking.py, InductorBenchmarker). MiB of L2 by capability, NVIDIA's whitepapers;
 # of cards not listed the smallest.
 L2_CACHE = {(8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (10, 0): 126, (12, 0): 96}
-# Qwen 2 and 2.5 VL profile a video of up to 14 frames, two of them to a grid of tokens, in a sequence's length
-# (vllm/model_executor/models/qwen2_vl.py, get_num_frames_with_most_features), Gemma 4 one of 32 frames of 70 tokens and
-# 8 of text each (gemma4_mm.py; 2,496 tokens in logs of 0.19 to 0.23); others an image.
-VIDEO_GRIDS, PIXELS_OF_QWEN_2 = 7, 12_845_056
-FRAMES, OF_FRAME, TEXT_OF_FRAME, OF_GEMMA_4 = 32, 70, 8, 280
-# dots.ocr turns queries and keys in copies of fp32 (models/dots_ocr.py, 0.12): four of both, both as they came, and
-# queries, keys and values twice.
-ATTENDING_DOTS, PIXELS_OF_DOTS, LATER_TOWERS = 4 * 2 * 2 + 2 + 2 * 3, 11_289_600, (0, 20)
 
 
 class VllmRelease(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +74,10 @@ class VllmRelease(msgspec.Struct, frozen=True, kw_only=True):
 _TABLES = toml.loads(Path(__file__).with_name("releases.toml").read_text(encoding="utf-8"))
 RELEASES = tuple(msgspec.convert(row, VllmRelease) for row in _TABLES["vllm"])
 V1_OF_7 = msgspec.convert(_TABLES["v1_of_7"], VllmRelease)
-FITTED: dict[str, float] = _TABLES["fitted"]  # figures that no source states, sizes in KiB
+FITTED = msgspec.convert(_TABLES["fitted"], dict[str, float])
+FIRST = msgspec.convert(_TABLES["first"], dict[str, tuple[int, ...]])
+TOWERS = msgspec.convert(_TABLES["towers"], dict[str, int])
 FIRST_RUNNER = next(one for one in RELEASES if not one.is_v2)  # that models with states or experts stay in
-# The first of all models in the second model runner, and the first without V0.
-V2_FOR_ALL, WITHOUT_V0 = (0, 32), (0, 11)
 
 
 class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,18 +114,18 @@ def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, int
         return 0, 0, ""
     each = rule.fixed or max((rule.most or (rule.longest or 0) ** 2) // (rule.cell or 1) ** 2, 1)
     of_tower = each
-    if rule.most == PIXELS_OF_QWEN_2:
-        each *= min(max(run.length // each, 1), VIDEO_GRIDS)
+    if rule.most == TOWERS["pixels_of_qwen_2"]:
+        each *= min(max(run.length // each, 1), TOWERS["grids"])
         of_tower = each
-    elif rule.fixed == OF_GEMMA_4:
-        each, of_tower = FRAMES * (OF_FRAME + TEXT_OF_FRAME), FRAMES * OF_FRAME
+    elif rule.fixed == TOWERS["gemma_4"]:
+        each, of_tower = TOWERS["video"], TOWERS["of_frames"]
     items = max(min(run.tokens // each, run.sequences * max(run.length // each, 1)), 1)
     patches, h = tower.positions(of_tower * items), tower.hidden_size
     mlp = (3 if tower.gated_mlp else 2) * tower.intermediate_size
     attending = 4
     if tower.rotary:
-        older = int(FITTED["attending"]) if rule.most != PIXELS_OF_DOTS else ATTENDING_DOTS
-        attending = int(FITTED["attending_later"]) if run.release.since >= LATER_TOWERS else older
+        older = int(FITTED["attending"]) if rule.most != TOWERS["pixels_of_dots"] else TOWERS["attending_dots"]
+        attending = int(FITTED["attending_later"]) if run.release.since >= FIRST["later_towers"] else older
     widest, stream = max(attending * h, mlp) // run.tensor, 3 if tower.rotary else 2
     words = f"{items} x {each:,} tokens of images: {patches:,} patches x {run.itemsize} B x ({tower.pixels} pixels + "
     words += f"{stream} x {h} stream + {widest})"
@@ -261,8 +253,7 @@ SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s;
 LONG, CHUNK, AMPERE = 32768, 2048, (8, 0)
 # What a checkpoint may leave out of each format (Unsloth's dynamic files: nf4-double).
 CHECKPOINTS: dict[str, Literal["attention", "attention and outer layers"]] = {
-    "fp8": "attention", "int4": "attention", "int8": "attention", "nvfp4": "attention",
-    "nf4-double": "attention and outer layers",
+    **dict.fromkeys(("fp8", "int4", "int8", "nvfp4"), "attention"), "nf4-double": "attention and outer layers",
 }  # fmt: skip
 # The smallest groups of 4-bit weights with a scale (llm-compressor's W4A16 has 128, others' files down to 32),
 # and tensors of a stream's width that a layer with states may hold beyond attention (fla/ops, chunk: in fp32).
@@ -307,18 +298,24 @@ class Server:
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
         refuse_settings_of_others(run, "vLLM")
+        is_gemma_4 = model.image_tokens is not None and model.image_tokens.fixed == TOWERS["gemma_4"]
         if run.text_only:
-            model = msgspec.structs.replace(
-                model, tower=None, tensors=tuple(group for group in model.tensors if group.place != "tower")
-            )
+            tensors = tuple(group for group in model.tensors if group.place != "tower")
+            model = msgspec.structs.replace(model, tower=None, tensors=tensors)
+        elif run.quantization == "fp8" or (run.quantization and is_gemma_4):
+            widths = ((group, 16 if group.place == "tower" else group.bits) for group in model.tensors)
+            tensors = tuple(msgspec.structs.replace(group, bits=bits) for group, bits in widths)
+            model = msgspec.structs.replace(model, tensors=tensors)
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
         version = engine_release(run, "vLLM", "0.19") or RELEASES[0].since
         self.release = next(one for one in RELEASES if one.since <= version)
         has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
-        if run.is_v1 is not None and V1_OF_7.since <= version < WITHOUT_V0 and run.is_v1 == self.release.is_v0:
+        if run.is_v1 is not None and V1_OF_7.since <= version < FIRST["without_v0"] and run.is_v1 == self.release.is_v0:
             self.release = V1_OF_7 if run.is_v1 else next(one for one in RELEASES if one.is_v0)
-        elif self.release.is_v2 and version < V2_FOR_ALL and (model.num_experts or has_states):
+        elif self.release.is_v2 and version < FIRST["v2_for_all"] and (model.num_experts or has_states):
             self.release = msgspec.structs.replace(FIRST_RUNNER, state_pages=self.release.state_pages)
+        unpacks = run.quantization == "nf4-double" and self.release.since >= FIRST["single_scales"]
+        self.loaded = msgspec.structs.replace(run, quantization="nf4") if unpacks else run
         if run.prefix_caching is not None and not self.release.counts_groups:
             self.release = msgspec.structs.replace(self.release, state_pages=1 + run.prefix_caching)
         self.ranks = parallel.ranks // parallel.data
@@ -334,7 +331,12 @@ class Server:
             if self.release.is_v0:
                 chunked = self.length > LONG and device.capability >= AMPERE
                 self.tokens = CHUNK if chunked else max(self.length, TOKENS)
+            hears = any(group.name.startswith("audio.") for group in model.tensors)
+            if version >= FIRST["widened"] and model.tower and is_gemma_4 and not hears:
+                self.tokens = max(self.tokens, TOWERS["video"])
             self.tokens = min(self.tokens, self.sequences * self.length)  # no more than so many whole sequences
+        at_once = parallel.pipeline + 1 if self.release.is_v2 else max(parallel.pipeline, 2)
+        self.ahead = self.tokens * (at_once if version >= FIRST["in_flight"] else 1)
         # Whole passes of up to `sequences`, and pieces of twice as many in V1 (config/vllm.py, _set_cudagraph_sizes).
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
         self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
@@ -391,9 +393,7 @@ class Server:
         if in_share and run.kv_cache == "fp8" and capability == FLASHINFER and len({k.per_token for k in kinds}) == 1:
             graphs += int(FITTED["flashinfer"] * KIB)
         if not kinds:
-            raise UserError(
-                "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
-            )
+            raise UserError("run.kind = 'serve': a model of states only has no pages; take run.kind = 'infer'")
         # Groups are as large as the smallest kind of layers, the last one padded; a page has room for a state, three of
         # its convolution's four columns (layers/mamba/mamba_utils.py, vLLM 0.20), and more tokens of layers with fewer
         # numbers (v1/core/kv_cache_utils.py, unify_kv_cache_spec_page_size).
@@ -408,7 +408,7 @@ class Server:
             groups=tuple((kind.window, block * (numbers // kind.per_token), -(-kind.layers // size)) for kind in kinds),
             states=sum(-(-kind.layers // size) for kind in states) * release.state_pages,
             length=self.length,
-            ahead=self.tokens,
+            ahead=self.ahead,
         )
         inner, outer, padded = model.expert_size, model.hidden_size, 0.0
         for one in share_tensors(share) if run.quantization == "mxfp4" else ():
@@ -421,7 +421,7 @@ class Server:
                 padded += more
         kernels = int(cuda_context_bytes(capability) * loaded)
         (profiled, words), workspace = profiled_batch(share, batch), workspace_bytes(capability)
-        weights = weights_of(share, run, recipe)
+        weights = weights_of(share, self.loaded, recipe)
         masks = [(self.sequences * -(-self.model.vocab_size // 32) * 4, 2 * release.is_v2)]
         fits = room_left([*weights.each, (rotary, 1), *masks]) >= workspace
         pinned = 0 if fits or not release.pins else batch.tuned_table
@@ -519,7 +519,7 @@ class Server:
         part, size, recipe = worker.share, parts["weights"].bytes, inference_recipe(run.precision)
         more, less, reasons = 0, 0, list[str]()
         if (left := CHECKPOINTS.get(run.quantization or "")) and run.unquantized is None and run.stored is None:
-            plain = msgspec.structs.replace(run, unquantized=left)
+            plain = msgspec.structs.replace(self.loaded, unquantized=left)
             more = weights_of(part, plain, recipe).blocks.bytes - size
             reasons.append(f"as the checkpoint's config.json leaves {left} in 16 bits or not (run.unquantized)")
             if run.quantization == "int4":
