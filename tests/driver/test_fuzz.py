@@ -36,9 +36,14 @@ def run(program: Path, *words: object, names: str = "") -> subprocess.CompletedP
     )
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(tmp_path_factory.mktemp("fuzz"), ADDRESS)
+
+
 @pytest.mark.parametrize("is_sample", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_no_argument_ends_the_process(tmp_path: Path, *, is_sample: bool) -> None:
-    program, library = build(tmp_path, ADDRESS)
+def test_no_argument_ends_the_process(built: tuple[Path, Path], *, is_sample: bool) -> None:
+    program, library = built
     listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     names = [line.split()[2] for line in listed.splitlines() if line.split()[1] == "T"]
     assert len(names) >= LEAST_FUNCTIONS

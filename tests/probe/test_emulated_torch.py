@@ -26,52 +26,70 @@ with FlopCounterMode(display=False), torch.no_grad():
     print(TwoTensor(ones, ones) * 2.0)
 print(torch.tensor([[ones.sum()], [torch.nn.Parameter(torch.tensor(2.0))]]).tolist(), end=" ")
 print(torch.amp.GradScaler("cpu").get_scale(), torch.amp.GradScaler("cpu", enabled=False).get_scale())
+@torch.jit.script
+def is_below(x: torch.Tensor) -> bool:
+    return bool(torch.all(torch.cat([x, torch.zeros_like(x)]) < 1)) and torch.equal(x, x)
+print(is_below(torch.zeros(3)), is_below(torch.ones(3)))
+with torch.device("meta"):
+    print(torch.ones(2).device, torch.arange(2).device, torch.tensor(1).device)
 """
+
+
+def printed_by(job: Path, code: str) -> list[str]:
+    """The lines of a job that is a file, as what starts processes or is scripted has to be."""
+    job.write_text(code, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
+def test_what_is_not_on_the_card_keeps_its_own_answers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    ran = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == [
+    assert printed_by(tmp_path / "job.py", JOB) == [
         "True False False False True False False True",
         "[False] [True] torch.Size([3])",
         "Expected parameter scale (Tensor",
         "torch.Size([3])",
         "TwoTensor(tensor([2., 2., 2.]), tensor([2., 2., 2.]))",
         "[[3.0], [2.0]] 65536.0 1.0",
+        "True False",
+        "meta meta meta",
     ]
 
 
 IN_ONE_GRAPH = """
-import pickle, sys
+import pickle
 import torch
+from torch._dynamo.utils import counters
 from vramtui.probe import emulated
 emulated.prepare(torch)
-how, net = sys.argv[1], torch.nn.Linear(8, 8)
-if how == "default device":
-    torch.set_default_device("cpu")
+net = torch.nn.Linear(8, 8)
 def forward(x):
     y = torch.cat([net(x), torch.zeros_like(x)], 1)
     return torch.where(y > 0, y, torch.zeros(())).sum() + y.masked_fill(y.ge(1), 0.0).to(y.dtype).max()
-compiled = torch.compile(forward, backend="eager")
-with torch.device("cpu") if how == "in a device" else torch.enable_grad():
-    for _ in range(3):
-        compiled(torch.randn(4, 8)).backward()
-from torch._dynamo.utils import counters
-print(dict(counters["frames"]), counters["stats"]["unique_graphs"], len(counters["graph_break"]))
-print(all(pickle.loads(pickle.dumps(one)) is one for one in (torch.cat, torch.zeros, torch.sum, torch.tensor)))
+for how in ("no mode", "in a device", "default device"):
+    torch._dynamo.reset()
+    counters.clear()
+    if how == "default device":
+        torch.set_default_device("cpu")
+    compiled = torch.compile(forward, backend="eager")
+    with torch.device("cpu") if how == "in a device" else torch.enable_grad():
+        for _ in range(3):
+            compiled(torch.randn(4, 8)).backward()
+    print(how, dict(counters["frames"]), counters["stats"]["unique_graphs"], len(counters["graph_break"]))
+    print(all(pickle.loads(pickle.dumps(one)) is one for one in (torch.cat, torch.zeros, torch.sum, torch.tensor)))
 """
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["no mode", "default device", "in a device"])
-def test_compiled_code_is_one_graph_as_without_the_probe(how: str) -> None:
+def test_compiled_code_is_one_graph_as_without_the_probe() -> None:
     pytest.importorskip("torch")
-    ran = subprocess.run([sys.executable, "-c", IN_ONE_GRAPH, how], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["{'total': 1, 'ok': 1} 1 0", "True"]
+    ran = subprocess.run([sys.executable, "-c", IN_ONE_GRAPH], capture_output=True, text=True, check=True)
+    one_graph = [f"{how} {{'total': 1, 'ok': 1}} 1 0" for how in ("no mode", "in a device", "default device")]
+    assert ran.stdout.splitlines() == [line for graph in one_graph for line in (graph, "True")]
 
 
 MEETING = """
@@ -142,14 +160,6 @@ def test_triton_and_compilers_take_the_first_that_fits() -> None:
     assert ran.stdout.splitlines() == first + compiled
 
 
-def printed_by(job: Path, code: str) -> list[str]:
-    """The lines of a job that is a file, as what starts processes or is scripted has to be."""
-    job.write_text(code, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
-    return ran.stdout.splitlines()
-
-
 LOADING = """
 import multiprocessing, sys
 import torch
@@ -171,23 +181,3 @@ if __name__ == "__main__":
 def test_workers_are_forked_where_spawn_was_only_handed_down(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert printed_by(tmp_path / "job.py", LOADING) == ["Process True", "ForkProcess True", "ForkServerProcess False"]
-
-
-SCRIPTED = """
-import torch
-from vramtui.probe import emulated
-emulated.prepare(torch)
-@torch.jit.script
-def is_below(x: torch.Tensor) -> bool:
-    return bool(torch.all(torch.cat([x, torch.zeros_like(x)]) < 1)) and torch.equal(x, x)
-print(is_below(torch.zeros(3)), is_below(torch.ones(3)))
-with torch.device("meta"):
-    print(torch.ones(2).device, torch.arange(2).device, torch.tensor(1).device)
-"""
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_scripts_and_a_default_device_work_beside_the_follower(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    assert printed_by(tmp_path / "job.py", SCRIPTED) == ["True False", "meta meta meta"]
