@@ -3,10 +3,10 @@ figures only, in our own words.
 """
 
 import math
+import os
 import re
 import shlex
-import subprocess
-import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -122,13 +122,20 @@ def output(command: str) -> str:
     """
     name, *arguments = shlex.split(command)
     assert name == "vramtui", command
-    if arguments[-1].startswith(SCRIPTS):
-        asked = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", arguments[2], "--show-output", arguments[-1]]
-        return " ".join(subprocess.run(asked, capture_output=True, text=True, check=True).stderr.split())
-    done = CliRunner(env={"COLUMNS": WIDTH, "NO_COLOR": "1"}).invoke(program(), arguments)
-    assert done.exit_code in {0, 1}, f"{command}: {done.exit_code}\n{done.output}"
+    is_script = arguments[-1].startswith(SCRIPTS)
+    if is_script:
+        arguments.insert(1, "--show-output")
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:  # by the script
+        stderr = os.dup(2)
+        os.dup2(printed.fileno(), 2)
+        done = CliRunner(env={"COLUMNS": WIDTH, "NO_COLOR": "1"}).invoke(program(), arguments)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        printed.seek(0)
+        text = printed.read() if is_script else done.output
+    assert done.exit_code in ({0} if is_script else {0, 1}), f"{command}: {done.exit_code}\n{done.output}"
     assert done.exception is None or isinstance(done.exception, SystemExit), f"{command}: {done.exception!r}"
-    return " ".join(done.output.split())
+    return " ".join(text.split())
 
 
 def answer(statement: Statement) -> Answer:

@@ -74,8 +74,7 @@ NOT_RUN = re.compile(
 )
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|help|doctor --settings)"
-    r"( [^|>$]*)?"
+    r"vramtui (estimate|fit|oom|presets|history|help|doctor --settings|dry-run --gpu [\w,]+ train.py)( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|export|ps --watch)")
 
@@ -124,8 +123,7 @@ class Host:
     def _fill(self) -> None:
         (self.home / ".config" / "vramtui" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
         (self.home / "envs" / "job").symlink_to(sys.prefix)
-        for place in ("share/bash-completion/completions",):
-            (self.home / ".local" / place).mkdir(parents=True)
+        (self.home / ".local/share/bash-completion/completions").mkdir(parents=True)
         for name in ("config.json", "path/to/config.json"):
             (self.folder / name).write_text(json.dumps(CONFIG))
         (self.folder / "train.py").write_text(SCRIPT)

@@ -46,7 +46,6 @@ def printed_by(job: Path, code: str) -> list[str]:
 @pytest.mark.torch
 @pytest.mark.slow
 def test_what_is_not_on_the_card_keeps_its_own_answers(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     assert printed_by(tmp_path / "job.py", JOB) == [
         "True False False False True False False True",
         "[False] [True] torch.Size([3])",
@@ -86,7 +85,6 @@ for how in ("no mode", "in a device", "default device"):
 @pytest.mark.torch
 @pytest.mark.slow
 def test_compiled_code_is_one_graph_as_without_the_probe() -> None:
-    pytest.importorskip("torch")
     ran = subprocess.run([sys.executable, "-c", IN_ONE_GRAPH], capture_output=True, text=True, check=True)
     one_graph = [f"{how} {{'total': 1, 'ok': 1}} 1 0" for how in ("no mode", "in a device", "default device")]
     assert ran.stdout.splitlines() == [line for graph in one_graph for line in (graph, "True")]
@@ -179,5 +177,4 @@ if __name__ == "__main__":
 @pytest.mark.torch
 @pytest.mark.slow
 def test_workers_are_forked_where_spawn_was_only_handed_down(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     assert printed_by(tmp_path / "job.py", LOADING) == ["Process True", "ForkProcess True", "ForkServerProcess False"]
