@@ -687,17 +687,17 @@ class DiffusionTransformerModel(ModelTable, frozen=True, kw_only=True, tag="dit"
     """A diffusion transformer: double-stream blocks over image and text, then single-stream ones (FLUX).
 
     Attributes:
-        design: whose blocks they are. `sd3` and `qwen-image` have only double-stream blocks, `wan` reads the text by
-            cross-attention.
-        num_layers: double-stream blocks, each with its own weights for image and text; of `wan` all blocks.
+        design: whose blocks they are. `sd3` and `qwen-image` have only double-stream blocks, `wan` and `pixart` read
+            the text by cross-attention.
+        num_layers: double-stream blocks, each with its own weights for image and text; of the last two all blocks.
         num_single_layers: single-stream blocks over both together.
         num_attention_heads: heads, each `attention_head_dim` wide.
         attention_head_dim: width of one head.
-        in_channels: channels of a packed latent; of one that is packed by the model itself (`sd3`, `wan`) before.
+        in_channels: channels of a packed latent; of `sd3`, `wan` and `pixart`, which pack it themselves, before.
         out_channels: channels of the answer; as many as come in when absent.
         joint_attention_dim: width of the text's embedding.
         pooled_projection_dim: width of the pooled text embedding (`flux`, `sd3`).
-        guidance_embeds: a second embedding of the guidance scale.
+        guidance_embeds: a second embedding of the guidance scale; of `pixart` those of resolution and aspect ratio.
         qk_norm: norms on queries and keys.
         dual_attention_layers: of the first blocks, how many attend to the image a second time (SD 3.5 medium).
         pos_embed_max_size: rows and columns of the table of positions (`sd3`).
@@ -711,7 +711,7 @@ class DiffusionTransformerModel(ModelTable, frozen=True, kw_only=True, tag="dit"
         parameters: the exact count; checked against the shapes when given.
     """
 
-    design: Literal["flux", "sd3", "qwen-image", "wan"] = "flux"
+    design: Literal["flux", "sd3", "qwen-image", "wan", "pixart"] = "flux"
     num_layers: LayersOrNone
     num_single_layers: LayersOrNone = 0
     num_attention_heads: Heads
@@ -750,7 +750,7 @@ class DiffusionTransformerModel(ModelTable, frozen=True, kw_only=True, tag="dit"
     @property
     def packed(self) -> tuple[int, int]:
         """Numbers that come in and go out for each packed latent."""
-        patch = 4 if self.design in {"sd3", "wan"} else 1
+        patch = 4 if self.design in {"sd3", "wan", "pixart"} else 1
         return patch * self.in_channels, patch * (self.out_channels or self.in_channels)
 
 

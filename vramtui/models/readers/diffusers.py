@@ -5,7 +5,6 @@ A VAE has every tensor by its config (diffusers 0.42), text encoders by generate
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,6 +20,7 @@ from vramtui.models.tensor_list import TensorList
 INDEX = "model_index.json"
 # The part of a pipeline that is on the card at each step, by its folder.
 PARTS = ("unet", "transformer")
+VIDEO = {"height": 480, "width": 832, "frames": 81}
 DOWN, UP, PLAIN, PLAIN_UP = "CrossAttnDownBlock2D", "CrossAttnUpBlock2D", "DownBlock2D", "UpBlock2D"
 
 
@@ -59,18 +59,17 @@ def unet(config: Fields) -> Table:
     return table
 
 
+def _sizes(config: Fields, **defaults: int | None) -> Table:
+    """Whole numbers that a transformer's config calls as the model's table does."""
+    return {"kind": "dit"} | {key: config.whole(key, default) for key, default in defaults.items()}
+
+
 def flux(config: Fields) -> Table:
-    return {
-        "kind": "dit",
-        "num_layers": config.whole("num_layers", 19),
-        "num_single_layers": config.whole("num_single_layers", 38),
-        "num_attention_heads": config.whole("num_attention_heads", 24),
-        "attention_head_dim": config.whole("attention_head_dim", 128),
-        "in_channels": config.whole("in_channels", 64),
-        "joint_attention_dim": config.whole("joint_attention_dim", 4096),
-        "pooled_projection_dim": config.whole("pooled_projection_dim", 768),
-        "guidance_embeds": config.flag("guidance_embeds", default=False),
-    }
+    sizes = _sizes(
+        config, num_layers=19, num_single_layers=38, num_attention_heads=24, attention_head_dim=128, in_channels=64,
+        joint_attention_dim=4096, pooled_projection_dim=768,
+    )  # fmt: skip
+    return sizes | {"guidance_embeds": config.flag("guidance_embeds", default=False)}
 
 
 def sd3(config: Fields) -> Table:
@@ -83,30 +82,24 @@ def sd3(config: Fields) -> Table:
     dual = config.values.get("dual_attention_layers") or []
     if not isinstance(dual, list) or dual != list(range(len(dual))):
         raise DamagedError(f"has dual_attention_layers = {printable(repr(dual))[:40]}; the first ones are modelled")
-    return {
-        "kind": "dit", "design": "sd3", "num_layers": config.whole("num_layers", 18), "num_attention_heads": heads,
-        "attention_head_dim": each, "in_channels": config.whole("in_channels", 16),
-        "out_channels": config.whole("out_channels", None),
-        "joint_attention_dim": config.whole("joint_attention_dim", 4096),
-        "pooled_projection_dim": config.whole("pooled_projection_dim", 2048), "qk_norm": config.has("qk_norm"),
-        "dual_attention_layers": len(dual), "pos_embed_max_size": config.whole("pos_embed_max_size", 96),
-        "sample_size": 8 * config.whole("sample_size", 128), "text_length": 333,
+    sizes = _sizes(
+        config, num_layers=18, num_attention_heads=18, attention_head_dim=64, in_channels=16, out_channels=None,
+        joint_attention_dim=4096, pooled_projection_dim=2048, pos_embed_max_size=96, sample_size=128,
+    )  # fmt: skip
+    return sizes | {
+        "design": "sd3", "qk_norm": config.has("qk_norm"), "dual_attention_layers": len(dual),
+        "sample_size": 8 * sizes["sample_size"], "text_length": 333,
     }  # fmt: skip
 
 
 def qwen_image(config: Fields) -> Table:
     if config.has("use_additional_t_cond"):
         raise DamagedError("embeds a second condition (use_additional_t_cond), which is not modelled")
-    return {
-        "kind": "dit",
-        "design": "qwen-image",
-        "num_layers": config.whole("num_layers", 60),
-        "num_attention_heads": config.whole("num_attention_heads", 24),
-        "attention_head_dim": config.whole("attention_head_dim", 128),
-        "in_channels": config.whole("in_channels", 64),
-        "out_channels": config.whole("patch_size", 2) ** 2 * config.whole("out_channels", 16),
-        "joint_attention_dim": config.whole("joint_attention_dim", 3584),
-    }
+    sizes = _sizes(
+        config, num_layers=60, num_attention_heads=24, attention_head_dim=128, in_channels=64, joint_attention_dim=3584
+    )  # fmt: skip
+    outer = config.whole("patch_size", 2) ** 2 * config.whole("out_channels", 16)
+    return sizes | {"design": "qwen-image", "out_channels": outer}
 
 
 def wan(config: Fields) -> Table:
@@ -117,12 +110,27 @@ def wan(config: Fields) -> Table:
         raise DamagedError("has other patches than 1 x 2 x 2, which is not modelled")
     if not config.flag("cross_attn_norm", default=True):
         raise DamagedError("has no norm before its cross-attention, which is not modelled")
-    return {
-        "kind": "dit", "design": "wan", "num_layers": config.whole("num_layers", 40),
-        "num_attention_heads": config.whole("num_attention_heads", 40),
-        "attention_head_dim": config.whole("attention_head_dim", 128), "in_channels": config.whole("in_channels", 16),
-        "out_channels": config.whole("out_channels", None), "joint_attention_dim": config.whole("text_dim", 4096),
-        "ffn_dim": config.whole("ffn_dim", 13824), "height": 480, "width": 832, "frames": 81,
+    sizes = _sizes(
+        config, num_layers=40, num_attention_heads=40, attention_head_dim=128, in_channels=16, out_channels=None,
+        ffn_dim=13824,
+    )  # fmt: skip
+    return sizes | VIDEO | {"design": "wan", "joint_attention_dim": config.whole("text_dim", 4096)}
+
+
+def pixart(config: Fields) -> Table:
+    """PixArtTransformer2DModel (PixArt-alpha and -sigma), whose first files call it Transformer2DModel."""
+    sizes = _sizes(
+        config, num_layers=28, num_attention_heads=16, attention_head_dim=72, in_channels=4, out_channels=8,
+        sample_size=128, patch_size=2, cross_attention_dim=1152,
+    )  # fmt: skip
+    side, width = sizes["sample_size"], sizes["num_attention_heads"] * sizes["attention_head_dim"]
+    wrong = sizes.pop("patch_size") != 2 or sizes.pop("cross_attention_dim") != width
+    if wrong or config.text("norm_type", "ada_norm_single") != "ada_norm_single":
+        raise DamagedError("has other patches than 2 x 2, another cross_attention_dim or norm_type: not modelled")
+    return sizes | {
+        "design": "pixart", "qk_norm": False, "sample_size": 8 * side, "text_length": 120,
+        "joint_attention_dim": config.whole("caption_channels", 4096),
+        "guidance_embeds": config.flag("use_additional_conditions", default=side == 128),
     }  # fmt: skip
 
 
@@ -132,6 +140,8 @@ CLASSES: dict[str, Callable[[Fields], Table]] = {
     "SD3Transformer2DModel": sd3,
     "QwenImageTransformer2DModel": qwen_image,
     "WanTransformer3DModel": wan,
+    "PixArtTransformer2DModel": pixart,
+    "Transformer2DModel": pixart,
 }
 
 
@@ -176,20 +186,18 @@ def of_images(config: Fields) -> Table:
     """AutoencoderKL: residual blocks of 2D convolutions, one attention in the middle."""
     channels = whole_numbers(config, "block_out_channels", (64,))
     layers, latent = _blocks(config, "layers_per_block", 1), config.whole("latent_channels", 4)
-    for side, kind in KINDS.items():
+    for side, kind in (("down", "Encoder"), ("up", "Decoder")):
         known = f"{side.title()}{kind}Block2D"
         if not set(config.texts(f"{side}_block_types")) <= {known}:
             raise DamagedError(f"has {side}_block_types other than {known}, which is not modelled")
     attention = config.flag("mid_block_add_attention", default=True)
     channels_in, channels_out = config.whole("in_channels", 3), config.whole("out_channels", 3)
-    image = _Images(TensorList())
-    image.encoder(channels, layers, channels_in, attention=attention)
-    image.conv("conv_out", channels[-1], 2 * latent)
+    image = _Vae(channels, layers, video=False, attention=attention)
+    image.encoder(channels_in, latent)
     for numbers, key in ((2 * latent, "use_quant_conv"), (latent, "use_post_quant_conv")):
         if config.flag(key, default=True):
             image.conv(key.removeprefix("use_"), numbers, numbers, kernel=1)
-    image.conv("conv_in", latent, channels[-1])
-    image.decoder(channels, layers, channels_out, attention=attention)
+    image.decoder(channels[::-1], latent, channels_out)
     return {
         "design": "images", "block_out_channels": channels, "layers_per_block": layers, "latent_channels": latent,
         "out_channels": channels_out, "attention": attention,
@@ -212,22 +220,20 @@ def of_video(config: Fields) -> Table:
     base = config.whole("base_dim", 96)
     outer = config.whole("decoder_base_dim", base)
     residual = config.flag("is_residual", default=False)
-    tensors = TensorList()
-    video = _Video(tensors)
-    video.encoder([base * one for one in times], layers, latent, config.whole("in_channels", 3), down)
+    video = _Vae([base * one for one in times], layers, video=True)
+    video.encoder(config.whole("in_channels", 3), latent, down)
     video.conv("quant_conv", 2 * latent, 2 * latent, kernel=1)
     video.conv("post_quant_conv", latent, latent, kernel=1)
-    sizes = _Sizes(channels=[outer * one for one in times], layers=layers, latent=latent, residual=residual)
-    video.decoder(sizes, config.whole("out_channels", 3), down[::-1])
+    channels, channels_out = [outer * one for one in times], config.whole("out_channels", 3)
+    video.decoder(channels[::-1], latent, channels_out, down[::-1], parts=1 if residual else 2)
     return {
-        "design": "video", "block_out_channels": sizes.channels, "layers_per_block": layers,
-        "latent_channels": latent, "out_channels": config.whole("out_channels", 3), "temporal_upsample": down[::-1],
+        "design": "video", "block_out_channels": channels, "layers_per_block": layers,
+        "latent_channels": latent, "out_channels": channels_out, "temporal_upsample": down[::-1],
         "residual": residual, "patch_size": config.whole("patch_size", 1),
-        "spatial_factor": config.whole("scale_factor_spatial", 8), "tile_size": 256, "tensors": _tables(tensors),
+        "spatial_factor": config.whole("scale_factor_spatial", 8), "tile_size": 256, "tensors": _tables(video.tensors),
     }  # fmt: skip
 
 
-KINDS = {"down": "Encoder", "up": "Decoder"}
 VAES: dict[str, Callable[[Fields], Table]] = {
     "AutoencoderKL": of_images,
     "AutoencoderKLQwenImage": of_video,
@@ -235,66 +241,15 @@ VAES: dict[str, Callable[[Fields], Table]] = {
 }
 
 
-class _Images:
-    def __init__(self, tensors: TensorList) -> None:
-        self.tensors = tensors
+class _Vae:
+    """Writes the tensors of an encoder and a decoder: 2D convolutions of images, causal 3D ones of `video`."""
+
+    def __init__(self, channels: list[int], layers: int, *, video: bool, attention: bool = True) -> None:
+        self.tensors = TensorList()
+        self.channels, self.layers, self.video, self.attention = channels, layers, video, attention
 
     def conv(self, name: str, inner: int, outer: int, kernel: int = 3) -> None:
-        self.tensors.conv(name, outer, inner, kernel, kernel, bias=True)
-
-    def norm(self, width: int) -> None:
-        self.tensors.norm("norm", width, bias=True)
-
-    def resnet(self, inner: int, outer: int) -> None:
-        self.norm(inner)
-        self.conv("resnet", inner, outer)
-        self.norm(outer)
-        self.conv("resnet", outer, outer)
-        if inner != outer:
-            self.conv("shortcut", inner, outer, kernel=1)
-
-    def encoder(self, channels: list[int], layers: int, given: int, *, attention: bool) -> None:
-        self.conv("conv_in", given, channels[0])
-        for level, width in enumerate(channels):
-            for block in range(layers):
-                self.resnet(channels[max(level - 1, 0)] if not block else width, width)
-            if level < len(channels) - 1:
-                self.conv("downsampler", width, width)
-        self.middle(channels[-1], attention=attention)
-        self.norm(channels[-1])
-
-    def decoder(self, channels: list[int], layers: int, channels_out: int, *, attention: bool) -> None:
-        self.middle(channels[-1], attention=attention)
-        for level in reversed(range(len(channels))):
-            width = channels[level]
-            for block in range(layers + 1):
-                self.resnet(channels[min(level + 1, len(channels) - 1)] if not block else width, width)
-            if level:
-                self.conv("upsampler", width, width)
-        self.norm(channels[0])
-        self.conv("conv_out", channels[0], channels_out)
-
-    def middle(self, width: int, *, attention: bool) -> None:
-        self.resnet(width, width)
-        if attention:
-            self.norm(width)
-            self.tensors.linear("qkvo", width, width, bias=True, count=4)
-        self.resnet(width, width)
-
-
-class _Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    channels: list[int]
-    layers: int
-    latent: int
-    residual: bool
-
-
-class _Video:
-    def __init__(self, tensors: TensorList) -> None:
-        self.tensors = tensors
-
-    def conv(self, name: str, inner: int, outer: int, kernel: int = 3) -> None:
-        self.tensors.conv(name, outer, inner, kernel, kernel, kernel, bias=True)
+        self.tensors.conv(name, outer, inner, *[kernel] * (3 if self.video else 2), bias=True)
 
     def flat(self, name: str, inner: int, outer: int, kernel: int = 3) -> None:
         self.tensors.conv(name, outer, inner, kernel, kernel, bias=True)
@@ -302,63 +257,66 @@ class _Video:
     def time(self, inner: int, outer: int) -> None:
         self.tensors.conv("time_conv", outer, inner, 3, 1, 1, bias=True)
 
+    def norm(self, width: int) -> None:
+        self.tensors.norm("norm", width, bias=not self.video)
+
     def resnet(self, inner: int, outer: int) -> None:
         for given in (inner, outer):
-            self.tensors.norm("norm", given)
+            self.norm(given)
             self.conv("resnet", given, outer)
         if inner != outer:
             self.conv("shortcut", inner, outer, kernel=1)
 
     def middle(self, width: int) -> None:
         self.resnet(width, width)
-        self.tensors.norm("norm", width)
-        self.flat("to_qkv", width, 3 * width, kernel=1)
-        self.flat("proj", width, width, kernel=1)
+        if self.attention:
+            self.norm(width)
+            if self.video:
+                self.flat("to_qkv", width, 3 * width, kernel=1)
+                self.flat("proj", width, width, kernel=1)
+            else:
+                self.tensors.linear("qkvo", width, width, bias=True, count=4)
         self.resnet(width, width)
 
-    def encoder(self, channels: list[int], layers: int, latent: int, given: int, down: Sequence[bool]) -> None:
-        self.conv("conv_in", given, channels[0])
+    def encoder(self, given: int, latent: int, down: Sequence[bool] = ()) -> None:
+        width = self.channels[0]
+        self.conv("conv_in", given, width)
+        for level, outer in enumerate(self.channels):
+            for _ in range(self.layers):
+                self.resnet(width, outer)
+                width = outer
+            if level < len(self.channels) - 1:
+                self.flat("downsampler", outer, outer)
+                if any(down[level : level + 1]):
+                    self.time(outer, outer)
+        self.middle(width)
+        self.norm(width)
+        self.conv("conv_out", width, 2 * latent)
+
+    def decoder(self, channels: list[int], latent: int, given: int, up: Sequence[bool] = (), parts: int = 1) -> None:
+        """`channels` from the latents outwards; an upsampler leaves one of so many `parts` of its channels."""
         width = channels[0]
+        self.conv("conv_in", latent, width)
+        self.middle(width)
         for level, outer in enumerate(channels):
-            for _ in range(layers):
+            for _ in range(self.layers + 1):
                 self.resnet(width, outer)
                 width = outer
             if level < len(channels) - 1:
-                self.flat("downsampler", outer, outer)
-                if down[level]:
-                    self.time(outer, outer)
-        self.middle(width)
-        self.tensors.norm("norm", width)
-        self.conv("conv_out", width, 2 * latent)
-
-    def decoder(self, sizes: _Sizes, channels_out: int, up: Sequence[bool]) -> None:
-        levels = sizes.channels[::-1]
-        self.conv("conv_in", sizes.latent, levels[0])
-        self.middle(levels[0])
-        width = levels[0]
-        for level, outer in enumerate(levels):
-            for _ in range(sizes.layers + 1):
-                self.resnet(width, outer)
-                width = outer
-            if level < len(levels) - 1:
-                half = outer if sizes.residual else outer // 2
-                self.flat("upsampler", outer, half)
-                width = half
-                if up[level]:
+                width = outer // parts
+                self.flat("upsampler", outer, width)
+                if any(up[level : level + 1]):
                     self.time(outer, 2 * outer)
-        self.tensors.norm("norm", width)
-        self.conv("conv_out", width, channels_out)
+        self.norm(width)
+        self.conv("conv_out", width, given)
 
 
 def whole_numbers(config: Fields, key: str, default: tuple[int, ...]) -> list[int]:
     """A list of as many whole numbers as there are levels; raises DamagedError if it is something else."""
-    given = config.values.get(key)
-    numbers: Any = list(default) if given is None else given
-    if not isinstance(numbers, list) or not 0 < len(numbers) <= MOST_LEVELS:
-        raise DamagedError(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
-    if not all(isinstance(one, int) and not isinstance(one, bool) and 0 < one < 2**24 for one in numbers):
-        raise DamagedError(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
-    return [int(one) for one in numbers]
+    numbers = _numbers(config, key, default)
+    if len(numbers) > MOST_LEVELS or not all(0 < one < 2**24 for one in numbers):
+        raise DamagedError(f"has {key} = {printable(repr(numbers))[:40]}; a list of whole numbers is needed")
+    return numbers
 
 
 def _blocks(config: Fields, key: str, default: int) -> int:
@@ -436,25 +394,24 @@ class PipelineHabits(msgspec.Struct, frozen=True, kw_only=True):
         batched: guidance asks for an image twice in one batch.
         states: its encoders' states are asked for, of every block.
         text_length: tokens that the denoiser reads; those of the last encoder when absent.
-        denoiser: other sizes than the denoiser's own.
     """
 
     tokens: tuple[int, ...] = (77,)
     batched: bool = False
     states: bool = False
     text_length: int | None = None
-    denoiser: Table = {}
 
 
-VIDEO = {"height": 480, "width": 832, "frames": 81}
 # By the beginning of the pipeline's class.
 HABITS: dict[str, PipelineHabits] = {
     "StableDiffusion3": PipelineHabits(tokens=(77, 77, 256), batched=True, states=True, text_length=333),
     "StableDiffusionXL": PipelineHabits(batched=True, states=True),
     "StableDiffusion": PipelineHabits(batched=True),
     "Flux": PipelineHabits(tokens=(77, 512)),
-    "Wan": PipelineHabits(tokens=(512,), denoiser=VIDEO),
+    "Wan": PipelineHabits(tokens=(512,)),
     "QwenImage": PipelineHabits(tokens=(512,)),
+    "PixArtAlpha": PipelineHabits(tokens=(120,), batched=True),
+    "PixArtSigma": PipelineHabits(tokens=(300,), batched=True),
 }
 
 
@@ -470,11 +427,13 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     name, table = read_class(Fields(decode(index.parent / denoiser / "config.json")))
     pipeline = named.text("_class_name", name)
     usual = next((one for start, one in HABITS.items() if pipeline.startswith(start)), PipelineHabits())
+    if not _class_of(values, "vae"):
+        return name, table, f"its {denoiser} only, since its index names no vae"
     try:
-        vae = read_vae(Fields(decode(_config_of_part(index, values, "vae"))))
+        vae = read_vae(Fields(decode(index.parent / "vae" / "config.json")))
         encoders: list[Table] = []
         for part in filter(lambda part: _class_of(values, part), ENCODERS):
-            path = _config_of_part(index, values, part)
+            path = index.parent / part / "config.json"
             try:
                 encoder = read_encoder(Fields(decode(path)), _class_of(values, part))
             except DamagedError as error:
@@ -486,7 +445,6 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
         index_error = "" if isinstance(error, UserError) else "its index "
         return name, table, f"its {denoiser} only, since {index_error}{error}"
     table |= {"text_length": usual.text_length or encoders[-1]["tokens"]} if encoders else {}
-    table |= usual.denoiser if table["kind"] == "dit" else {}
     if table.get("design") == "wan":
         table["pixels_per_token"] = 2 * vae["spatial_factor"]
     whole: Table = {"kind": "pipeline", "denoiser": table, "encoders": encoders, "vae": vae}
@@ -495,12 +453,6 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     if usual.batched:
         whole["guidance_batch"] = 2
     return pipeline, whole, ""
-
-
-def _config_of_part(index: Path, values: dict[str, object], part: str) -> Path:
-    if not _class_of(values, part):
-        raise DamagedError(f"names no {part}")
-    return index.parent / part / "config.json"
 
 
 def _class_of(values: dict[str, object], part: str) -> str:

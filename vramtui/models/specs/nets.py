@@ -317,13 +317,14 @@ def check_unet(model: UNetModel) -> None:
 
 
 STEPS = 256  # sinusoids of a time step
+SIZES = ("resolution_embedder", "aspect_ratio_embedder")  # of PixArt's models that are given them
 
 
 @lru_cache(maxsize=64)  # as a decoder's
 def diffusion_transformer_spec(model: DiffusionTransformerModel) -> ModelSpec:
     """Modules of the transformer; each sort of its blocks has a name."""
-    if model.design == "wan":
-        return _wan(model)
+    if model.design in {"wan", "pixart"}:
+        return _crossed(model)
     d, packed, words = block_width(model), model.packed, model.joint_attention_dim
     before = [*_embedder("timestep_embedder", STEPS, d)]
     if model.design != "qwen-image":
@@ -388,26 +389,28 @@ def _double(model: DiffusionTransformerModel, name: str) -> tuple[Module, ...]:
     return tuple(parts)
 
 
-def _wan(model: DiffusionTransformerModel) -> ModelSpec:
-    d, packed = block_width(model), model.packed
+def _crossed(model: DiffusionTransformerModel) -> ModelSpec:
+    """Blocks that read the text by cross-attention: Wan's, and PixArt's without norms of their own."""
+    d, packed, is_wan = block_width(model), model.packed, model.design == "wan"
     inner = model.ffn_dim or 4 * d
     attention = (
         *(linear(name, d, d) for name in ("to_q", "to_k", "to_v")),
-        *(NormModule(name=f"norm_{one}", size=d) for one in "qk"),
+        *(NormModule(name=f"norm_{one}", size=d) for one in "qk" if is_wan),
         linear("to_out", d, d),
     )
     modules = (
-        _shifts(6, d), *attention, layer_norm("norm2", d), *attention,
+        _shifts(6, d), *attention, *([layer_norm("norm2", d)] if is_wan else []), *attention,
         linear("ffn_in", d, inner), linear("ffn_out", inner, d),
     )  # fmt: skip
     return ModelSpec(
         before=(
             *_embedder("time_embedder", STEPS, d),
             linear("time_proj", d, 6 * d),
+            *(one for name in SIZES if model.guidance_embeds for one in _embedder(name, STEPS, d // 3)),
             *_embedder("text_embedder", model.joint_attention_dim, d),
             linear("patch_embedding", packed[0], d),
         ),
-        blocks=(RepeatedBlock(name="wan", modules=modules, start=0, stop=model.num_layers),),
+        blocks=(RepeatedBlock(name="crossed", modules=modules, start=0, stop=model.num_layers),),
         after=(_shifts(2, d), linear("proj_out", d, packed[1])),
         layers=model.num_layers,
     )

@@ -32,10 +32,9 @@ from vramtui.estimators.analytic.tape.tape import (
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import EmbeddingModule, LinearModule, NormModule, RepeatedBlock
-from vramtui.models.specs.nets import STEPS, block_width, diffusion_transformer_spec
+from vramtui.models.specs.nets import SIZES, STEPS, block_width, diffusion_transformer_spec
 
 NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)
-WAN_NOTES = ("the text encoder and the VAE are not counted: they belong to the pipeline, not to the transformer",)
 ROPE_ROWS = 1024  # positions in Wan's buffers of sines and cosines, which are of fp32
 CROSS = "activations: cross-attention"
 
@@ -52,6 +51,19 @@ def _write_output(net: Net, part: ModuleBuilder, y: Tensor) -> None:
     if net.training:
         net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
     part.finish(None if net.training else y)
+
+
+def _modulated(part: ModuleBuilder, x: Tensor, width: int, *, keeps: bool = False) -> Tensor:
+    """A layer norm without weights, scaled and shifted by what the step says; `keeps` it until then."""
+    part.tape.group, trains = NORMS, part.net.trains
+    normed = part.ops.layer_norm(x, width, "norm", trained=False)
+    scaled = part.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or trains)
+    saves, full = [normed] if trains else [], rounded(normed.numel * normed.itemsize)
+    part.tape.record([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full)
+    shifted = part.ops.unsaved(scaled, "scaled and shifted")
+    if keeps:
+        part.tape.touch(normed)
+    return shifted
 
 
 class Streams:
@@ -77,7 +89,7 @@ class Streams:
         names = ("", "context_")
         for name in names:
             self._vector(part, f"{name}norm1")
-        normed = [self.modulated(part, stream) for stream in given]
+        normed = [_modulated(part, stream, self.width) for stream in given]
         # Attention over both streams; a batch of one is cut apart without a copy.
         part.tape.group = ATTENTION
         image, text = (self._projected(part, y, name) for y, name in zip(normed, ("", "add_"), strict=True))
@@ -92,7 +104,7 @@ class Streams:
         if last:
             part.tape.group = STREAM
             y = ops.add(given[0], self._gated(part, answers[0]), "residual stream")
-            z = self._gated(part, self._mlp(part, self.modulated(part, y), ""))
+            z = self._gated(part, self._mlp(part, _modulated(part, y, self.width), ""))
             part.tape.touch(*normed, *answers)
             return ops.add(y, z, "image")
         outs, stream = [], part.tape.new(x.numel, x.itemsize, "image and text", tracked=x.tracked)
@@ -101,12 +113,12 @@ class Streams:
             y = ops.add(before, self._gated(part, answer), "residual stream")
             if self.block.name == "dual" and not number:
                 # The second attention, over the image only.
-                again = self.modulated(part, before)
+                again = _modulated(part, before, self.width)
                 part.tape.group = ATTENTION
                 more = self._linear(part, self._attend(part, *self._projected(part, again, "")), "to_out")
                 part.tape.group = STREAM
                 y = ops.add(y, self._gated(part, more), "residual stream")
-            z = self._gated(part, self._mlp(part, self.modulated(part, y), name))
+            z = self._gated(part, self._mlp(part, _modulated(part, y, self.width), name))
             out = part.tape.view(stream, before.numel)
             out.tracked = y.tracked or z.tracked
             part.tape.record([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
@@ -120,7 +132,7 @@ class Streams:
         """A block over both together: attention and MLP side by side, one projection behind them."""
         residual = part.ops.unsaved(x, "image behind text")
         self._vector(part, "norm")
-        normed = self.modulated(part, residual)
+        normed = _modulated(part, residual, self.width)
         part.tape.group = MLP
         inner = part.activation(self._linear(part, normed, "proj_mlp"), "gelu_pytorch_tanh")
         part.tape.group = ATTENTION
@@ -133,21 +145,6 @@ class Streams:
         z = part.ops.add(residual, y, "residual stream")
         part.tape.touch(normed, out, inner)
         return z
-
-    def modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """A layer norm without weights, scaled and shifted by what the step says."""
-        part.tape.group = NORMS
-        normed = part.ops.layer_norm(x, self.width, "norm", trained=False)
-        scaled = part.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or self.net.trains)
-        full = rounded(normed.numel * normed.itemsize)
-        part.tape.record(
-            [normed],
-            [scaled],
-            saves=[normed] if self.net.trains else [],
-            flows=[(normed, True)],
-            backward_workspace=full,
-        )
-        return part.ops.unsaved(scaled, "scaled and shifted")
 
     def _gated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Times a vector that says how much of it counts."""
@@ -272,19 +269,23 @@ class DiffusionTransformer:
         if model.design != "sd3":
             (image,) = part.ops.split(x, net.batch * streams.image * streams.width)
         part.add_parameters(self.spec.module("norm_out", LinearModule))
-        y = streams.modulated(part, image)
+        y = _modulated(part, image, streams.width)
         part.tape.group = HEAD
         y = part.apply(y, self.spec.module("proj_out", LinearModule))
         _write_output(net, part, y)
 
 
-class WanTransformer:
+class CrossedTransformer:
+    """Wan's; PixArt's has no rotary positions, norms of queries, keys and text, nor fp32 between its products."""
+
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.net = Net(run, device)
         self.spec = diffusion_transformer_spec(model)
         self.width = block_width(model)
         self.tokens = model.image_tokens
+        self.is_wan = model.design == "wan"
+        self.wide = 4 if self.is_wan else self.net.recipe.stream
 
     def program(self) -> Program:
         model, net = self.model, self.net
@@ -300,18 +301,21 @@ class WanTransformer:
             inputs_formula=f"{batch} latents of {frames} frames for {height} x {width} pixels, text of "
             f"{model.text_length} x {model.joint_attention_dim}{', noise' if net.training else ''}",
             layers=model.num_layers,
-            notes=WAN_NOTES,
-            buffers_formula="sines and cosines of positions",
+            notes=NOTES,
+            buffers_formula="positions",
         )
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Attention within the video, attention to the text, and the MLP, each modulated by the timestep."""
         part.add_parameters(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
         y = self._summed(part, x, self._attend(part, self._modulated(part, x), ATTENTION), fp32=True)
-        part.tape.group = NORMS
-        wide = part.ops.cast(y, 4, "norm's input in fp32")
-        normed = part.normed_by(wide, self.spec.blocks[0].module("norm2", NormModule))
-        z = self._attend(part, part.ops.cast(normed, y.itemsize, "norm2"), CROSS)
+        normed = y
+        if self.is_wan:
+            part.tape.group = NORMS
+            wide = part.ops.cast(y, 4, "norm's input in fp32")
+            wide = part.normed_by(wide, self.spec.blocks[0].module("norm2", NormModule))
+            normed = part.ops.cast(wide, y.itemsize, "norm2")
+        z = self._attend(part, normed, CROSS)
         part.tape.group = STREAM
         y = part.ops.add(y, z, "residual stream")
         normed = self._modulated(part, y)
@@ -330,17 +334,25 @@ class WanTransformer:
         x = part.activation(part.apply(x, spec.module("time_embedder_1", LinearModule)), "silu")
         x = part.apply(x, spec.module("time_embedder_2", LinearModule))
         part.apply(part.activation(x, "silu"), spec.module("time_proj", LinearModule))
+        for name in SIZES if model.guidance_embeds else ():
+            x = part.activation(
+                part.apply(net.input(net.batch * STEPS), spec.module(f"{name}_1", LinearModule)), "silu"
+            )
+            part.apply(x, spec.module(f"{name}_2", LinearModule))
         words = net.input(net.batch * model.text_length * model.joint_attention_dim)
         text = part.apply(words, spec.module("text_embedder_1", LinearModule))
         text = part.apply(part.activation(text, "gelu_pytorch_tanh"), spec.module("text_embedder_2", LinearModule))
         part.tape.hold(text)
-        turns = part.tape.new(2 * self.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
-        part.tape.record([], [turns])
-        part.tape.hold(turns)
+        if self.is_wan:
+            turns = part.tape.new(2 * self.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
+            part.tape.record([], [turns])
+            part.tape.hold(turns)
         patches = spec.module("patch_embedding", LinearModule)
         video = part.apply(net.input(net.batch * self.tokens * patches.in_features), patches)
         part.finish(part.ops.unsaved(video, "patches in rows"))
         net.buffers = 2 * rounded(ROPE_ROWS * model.attention_head_dim * 4)
+        if not self.is_wan:
+            net.buffers = rounded(self.tokens * self.width * net.recipe.frozen)
 
     def _end(self) -> None:
         net, spec = self.net, self.spec
@@ -353,25 +365,18 @@ class WanTransformer:
         _write_output(net, part, y)
 
     def _modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """A layer norm in fp32 without weights, scaled and shifted, back in the stream's type."""
+        """A layer norm in fp32, scaled and shifted, back in the stream's type."""
         part.tape.group = NORMS
-        wide = part.ops.cast(x, 4, "norm's input in fp32")
-        normed = part.ops.layer_norm(wide, self.width, "norm", trained=False)
-        scaled = part.tape.new(normed.numel, 4, "scaled", tracked=normed.tracked or self.net.trains)
-        saves = [normed] if self.net.trains else []
-        full = rounded(normed.numel * 4)
-        part.tape.record([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full)
-        shifted = part.ops.unsaved(scaled, "scaled and shifted")
-        part.tape.touch(normed)
-        return part.ops.cast(shifted, x.itemsize, "scaled and shifted")
+        wide = part.ops.cast(x, self.wide, "norm's input in fp32")
+        return part.ops.cast(_modulated(part, wide, self.width, keeps=True), x.itemsize, "scaled and shifted")
 
     def _summed(self, part: ModuleBuilder, x: Tensor, y: Tensor, *, fp32: bool) -> Tensor:
         """The stream and what a gate lets through, added in fp32; the MLP's answer is raised to it before the gate."""
         part.tape.group = STREAM
-        wide = part.ops.cast(x, 4, "stream in fp32")
-        y = y if fp32 else part.ops.cast(y, 4, "answer in fp32")
+        wide = part.ops.cast(x, self.wide, "stream in fp32")
+        y = y if fp32 else part.ops.cast(y, self.wide, "answer in fp32")
         saves = "input" if self.net.trains else "nothing"
-        gated = part.ops.pointwise(y, "gated", saves=saves, itemsize=4)
+        gated = part.ops.pointwise(y, "gated", saves=saves, itemsize=self.wide)
         total = part.ops.add(wide, gated, "residual stream in fp32")
         part.tape.touch(y)
         return part.ops.cast(total, x.itemsize, "residual stream")
@@ -389,10 +394,11 @@ class WanTransformer:
             other = borrowed(self.net.batch * keys * d, self.net.recipe.stream, CROSS, "text")
         q = self._linear(part, x, "to_q")
         k, v = (self._linear(part, other, name) for name in ("to_k", "to_v"))
-        for letter in ("q", "k"):
-            part.add_parameters(self.spec.blocks[0].module(f"norm_{letter}", NormModule))
-        q, k = (part.ops.fused_rms_norm(t, d, "norm of queries and keys", trained=self.net.trains) for t in (q, k))
-        if not crossed:
+        if self.is_wan:
+            for letter in ("q", "k"):
+                part.add_parameters(self.spec.blocks[0].module(f"norm_{letter}", NormModule))
+            q, k = (part.ops.fused_rms_norm(t, d, "norm of queries and keys", trained=self.net.trains) for t in (q, k))
+        if self.is_wan and not crossed:
             # Halves times sines and cosines of fp32, two products and their sum at a time.
             half = 3 * rounded(q.numel // 2 * 4)
             q, k = (part.ops.unsaved(t, "rotated", workspace=half, backward_workspace=half) for t in (q, k))
@@ -405,6 +411,6 @@ class WanTransformer:
 
 def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
     """The program of a diffusion transformer: one step of its training, or one answer for a batch of latents."""
-    if model.design == "wan":
-        return WanTransformer(model, run, device).program()
+    if model.design in {"wan", "pixart"}:
+        return CrossedTransformer(model, run, device).program()
     return DiffusionTransformer(model, run, device).program()
