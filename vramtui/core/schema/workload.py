@@ -27,7 +27,7 @@ Optimizer = Literal[
 OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
 Checkpointing = Literal["none", "full", "selective", "selective-ops"]
-CrossEntropy = Literal["full", "chunked", "chunked-logits", "chunked-output", "fused"]
+CrossEntropy = Literal["full", "full-fp32", "chunked", "chunked-logits", "chunked-output", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
@@ -49,7 +49,8 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         data: replicas that see different batches.
         strategy: what the replicas share: nothing but gradients (`ddp`), or with `zero` and `fsdp` the states that
             zero_stage says.
-        zero_stage: 1 shares optimizer states, 2 gradients as well, 3 weights as well. FSDP2 is stage 3.
+        zero_stage: 1 shares optimizer states, 2 gradients as well, 3 weights as well. FSDP is stage 3.
+        fsdp_version: 2 is `fully_shard`, 1 `FullyShardedDataParallel`.
         tensor: ranks that each hold a part of every matrix (Shoeybi et al. 2019).
         sequence_parallel: norms and dropouts are split along the sequence over the tensor ranks (Korthikanti et al.).
         pipeline: ranks that each hold some layers, scheduled 1F1B.
@@ -67,6 +68,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data: Ranks = 1
     strategy: Literal["ddp", "zero", "fsdp"] = "ddp"
     zero_stage: Annotated[int, Meta(ge=0, le=3)] = 0
+    fsdp_version: Literal[1, 2] = 2
     tensor: Ranks = 1
     sequence_parallel: bool = False
     pipeline: Ranks = 1
@@ -143,8 +145,9 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         use_reentrant: blocks that run again have no graph the first time (torch.utils.checkpoint's parameter): the
             default of transformers before 5, axolotl and LLaMA-Factory.
         gradient_accumulation_steps: micro-batches to one optimizer step.
-        cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, over all
-            in their own type where a compiled loss raises chunks to fp32 (axolotl), or fused with the output layer so
+        cross_entropy: over all logits at once, over all in fp32 that the loop's `outputs` keep (`full-fp32`;
+            transformers 4.38), in chunks of tokens that are made again for backward, over all in their own type where
+            a compiled loss raises chunks to fp32 (axolotl), or fused with the output layer so
             that the gradient is made in the forward pass. Around a compiled loss torchtune makes them in chunks that
             are kept (`chunked-output`).
         use_liger_kernel: a decoder's RMS norms, gated MLPs, rotary positions and loss are Liger's kernels, as the key

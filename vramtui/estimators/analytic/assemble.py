@@ -82,10 +82,16 @@ class Cached(msgspec.Struct, frozen=True):
     Attributes:
         share: of what comes and goes, how much stays beyond the peak of allocated.
         aside: further bytes, on streams that share nothing with the others.
+        left: bytes that the build leaves, which what comes and goes uses first.
+        apart: the part whose bytes are in `aside`, on a stream of its own.
+        most: bytes from which on the allocator gives blocks back before it asks for more.
     """
 
     share: float = CACHED_SHARE
     aside: int = 0
+    left: int = 0
+    apart: str = ""
+    most: int | None = None
 
 
 USUAL_CACHE = Cached()
@@ -124,9 +130,11 @@ def assemble(
         if line in leaves:
             leaves[line] += size
     allocated = sum(leaves.values())
-    timeline = _timeline(moments, facts, cache.share)
+    timeline = _timeline(moments, facts, cache)
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
     reserved = max(moment.peak_reserved or 0 for moment in timeline) + cache.aside
+    if cache.most is not None:
+        reserved = min(reserved, max(cache.most, allocated))
     copies = f"; {cache.aside:,} B of copies between ranks, on streams of their own" if cache.aside else ""
     cached = Fact(
         "cached",
@@ -149,7 +157,7 @@ def assemble(
     )
 
 
-def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
+def _timeline(moments: MomentLog, facts: dict[str, Fact], cache: Cached) -> tuple[Moment, ...]:
     """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
     rows: list[Moment] = []
     reserved = peak = 0
@@ -159,8 +167,10 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
             lines[facts[name].line] += size  # type: ignore[index] # moments hold only the allocator's parts
         total = sum(lines.values())
         peak = max(peak, total)
-        transient = sum(size for line, size in lines.items() if line not in LASTING)
-        segments = -(-(total + int(transient * share)) // SEGMENT_ROUNDING)
+        apart = sizes.get(cache.apart, 0)
+        transient = sum(size for line, size in lines.items() if line not in LASTING) - apart
+        more = max(int(transient * cache.share), cache.left - transient)
+        segments = -(-(total - apart + more) // SEGMENT_ROUNDING)
         reserved = max(reserved, segments * SEGMENT_ROUNDING)
         if end:
             rows.append(

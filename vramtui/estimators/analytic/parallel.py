@@ -14,7 +14,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Category, Estimate
 from vramtui.core.schema.models import Model, TransformerModel
 from vramtui.core.schema.workload import Parallel, TrainRun
-from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_share
+from vramtui.estimators.analytic.assemble import ALWAYS, Cached, Fact, assemble, cached_share
 from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.ops.decoder_builder import EXPERTS
@@ -30,11 +30,12 @@ from vramtui.estimators.analytic.sizes.partition import (
     share_tensors,
     telling_shares,
 )
-from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, quantized
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, blocks_of, quantized
 from vramtui.estimators.analytic.tape.tape import (
     EMBEDDINGS,
     NORMS,
     STREAM,
+    BytesByGroup,
     Program,
     Storage,
     Tape,
@@ -45,7 +46,7 @@ from vramtui.estimators.analytic.tape.tape import (
 )
 from vramtui.estimators.analytic.training import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone, rounded
-from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import adapter_tensors, decoder_spec
 
@@ -122,7 +123,7 @@ class Buffer(msgspec.Struct, frozen=True):
 
     `loss`, `last` and `first` are those within the backward pass of the loss, the output layer and the embeddings; as
     `backward` when None. `aside` bytes of copies are made on a stream of their own, whose cached memory no other stream
-    can use.
+    can use. The build leaves `left` bytes in the cache.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Buffer(msgspec.Struct, frozen=True):
     last: int | None = None
     first: int | None = None
     aside: int = 0
+    left: int = 0
 
 
 def buffers_for(
@@ -157,7 +159,15 @@ def buffers_for(
         whole_run = "from build to the end"
         return [Buffer("gradient buckets", words, DDP_SOURCE, whole_run, line="gradients", always=always)]
     if sharing.kind == "fsdp":
-        return _fully_sharded(program, parallel, layers, policy=policy)
+        buffers, packed = _fully_sharded(program, parallel, layers, policy=policy), program.quantization
+        if packed in {"nf4", "nf4-double"}:
+            # Its scales are no parameter: FSDP neither shards nor offloads them.
+            split = blocks_of(program.frozen, program.recipe.frozen, packed, layers)
+            whole = sum(rounded(size) * count for _, (_, *scales) in split for size, count in scales)
+            more = whole - (0 if parallel.param_offload else whole // parallel.ranks)
+            words, source = f"{whole:,} B on every rank", "bitsandbytes 0.50.2, nn/modules.py: Params4bit.quant_state"
+            buffers.append(Buffer("scales of 4-bit weights", words, source, ALWAYS, line="weights", always=more))
+        return buffers
     return _zero(program, sharing) if sharing.kind == "zero" else []
 
 
@@ -261,7 +271,11 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             loss=loss,
             last=loss,
             first=max(root, between),
-            aside=root,
+            # FullyShardedDataParallel copies a unit's tensors into one before it cuts its shard from that: both are
+            # whole then (torch 2.13, distributed/fsdp/_flat_param.py). It gathers on a stream of its own, and offloaded
+            # shards come back on another.
+            aside=two + parallel.param_offload * two // parallel.ranks if parallel.fsdp_version == 1 else root,
+            left=2 * (block + root) if parallel.fsdp_version == 1 else 0,
         ),
         Buffer(
             "unsharded gradients",
@@ -456,15 +470,14 @@ class ShardedTrainer:
         ahead, chunks = flight
         more, saved = max(ahead - chunks, 0), trainer.first.forward.end
         waiting = {group: size * more // chunks for group, size in saved.items()} if more else {}
-        trainer.extra = BesideTraining(
-            always={buffer.name: buffer.always for buffer in buffers if buffer.always},
-            forward=summed(waiting, {buffer.name: buffer.forward for buffer in buffers}),
-            between=summed(waiting, {buffer.name: buffer.between for buffer in buffers}),
-            backward=summed(waiting, {buffer.name: buffer.backward for buffer in buffers}),
-            loss=summed(waiting, {b.name: b.backward if b.loss is None else b.loss for b in buffers}),
-            last=summed(waiting, {b.name: b.backward if b.last is None else b.last for b in buffers}),
-            first=summed(waiting, {b.name: b.backward if b.first is None else b.first for b in buffers}),
-        )
+        whole = {buffer.name: buffer.always for buffer in buffers if buffer.always}
+
+        def sizes_at(moment: str) -> BytesByGroup:
+            sizes = ((one, getattr(one, moment)) for one in buffers)
+            return summed(waiting, {one.name: one.backward if size is None else size for one, size in sizes})
+
+        moments = ("forward", "between", "backward", "loss", "last", "first")
+        trainer.extra = BesideTraining(whole, *map(sizes_at, moments))
 
     def estimate(self) -> Estimate:
         trainer = self.trainer
@@ -474,8 +487,12 @@ class ShardedTrainer:
         facts[RECEIVED] = Fact("activations", "what the rank before hands on", narayanan, "from forward to backward")
         ranks, capability = self.parallel.ranks, trainer.device.capability
         other, share = trainer.states.paged + nccl_bytes(ranks, capability), cached_share(trainer.run)
-        aside = sum(buffer.aside for buffer in self.buffers)
-        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=Cached(share, aside))
+        aside, left = (sum(getattr(one, name) for one in self.buffers) for name in ("aside", "left"))
+        cache = Cached(share, aside)
+        if left:
+            room = trainer.device.total_memory - cuda_context_bytes(capability) - other
+            cache = Cached(share, aside, left, "gathered weights", room)
+        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=cache)
         outside = (*trainer.outside, *((nccl_part(ranks, capability),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
@@ -485,8 +502,6 @@ POLICY_NOTE = (
     "mixed precision is FSDP2's own (MixedPrecisionPolicy): fp32 weights and gradients in shards, weights gathered in "
     "half precision, gradients reduced in fp32"
 )
-# The stage that shares weights as well: FSDP2.
-WEIGHTS_TOO = 3
 
 
 def has_policy(run: TrainRun, sharing: Sharing) -> bool:
@@ -585,6 +600,6 @@ def _with_notes(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) 
     """The estimate with `notes` first; how far it is off was measured under DDP and FSDP2 over data ranks only."""
     if parallel.ranks == 1:
         return estimate
-    ran = parallel.strategy == "ddp" or (parallel.strategy == "fsdp" and parallel.zero_stage == WEIGHTS_TOO)
+    ran = parallel.strategy == "ddp" or (parallel.strategy == "fsdp" and parallel.zero_stage in {0, 3})
     error = estimate.error if ran and parallel.data == parallel.ranks else None
     return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=error)

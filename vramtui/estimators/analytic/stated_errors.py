@@ -88,7 +88,7 @@ def kind_of(workload: Workload) -> Kind | None:
             return None
         if parallel.data != parallel.ranks or train is None:
             return None
-        shared = parallel.strategy == "fsdp" and parallel.zero_stage == 3
+        shared = parallel.strategy == "fsdp" and parallel.zero_stage in {0, 3}
         return "ddp" if parallel.strategy == "ddp" else "multi-gpu" if shared else None
     if isinstance(model, TransformerModel):
         if model.basis == "generic":
@@ -142,6 +142,9 @@ def _with_unstated(estimate: Estimate, workload: Workload, spread: ErrorRange) -
         lasting = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.master_weights, ledger.workspaces)
         low = sum(filter(None, lasting))
         why.append("samples are not packed or padded, and the shorter their batches the less they take")
+    if run.activation_offloading:
+        low = min(low, reserved - sum(part.at_peak for part in estimate.parts if part.name.endswith("residual stream")))
+        why.append("copies of offloaded activations may be done or on their way")
     experts = [one for one in spec.block_tensors(0, spec.layers) if one.module in EXPERT]
     packed = run.quantization if run.quantization in {"int8", "nf4", "nf4-double"} else None
     if run.lora and packed and experts and not (run.quantize_moe_experts or workload.parallel):
@@ -156,6 +159,9 @@ def _with_unstated(estimate: Estimate, workload: Workload, spread: ErrorRange) -
             more = max(more, int(run.lora.rank * sides * (states + (10 if run.lora.autocast_adapter_dtype else 4))))
         high += more
         why.append("transformers 4 packs experts as linear layers, transformers 5 leaves fused ones in 16 bits")
+        if model.basis == "family":
+            high += ledger.activations or 0
+            why.append("what its own kinds of layers keep is that of the nearest decoder")
     if not why or not reserved:
         return estimate
     low, high = int(low * (1 - spread.below)), int(high * (1 + spread.above))

@@ -409,7 +409,8 @@ def output_and_loss(writer: "Writer", x: Tensor) -> None:
             gemm=True,
         )
     else:
-        cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
+        upcast, in_output = not writer.plain, writer.setting.cross_entropy == "full-fp32"
+        cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=upcast, in_output=in_output)
 
 
 def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
@@ -462,14 +463,17 @@ def _fused(writer: "Writer", x: Tensor) -> None:
     )
 
 
-def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
+def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool, in_output: bool = False) -> None:
     """Write torch's cross_entropy: log_softmax saves its output, nll_loss the log-probabilities it reads.
 
     transformers computes it on `logits.float()` and holds the logits until the step has its loss. Otherwise
-    log_softmax stays in the logits' type, and autocast raises only nll_loss to fp32.
+    log_softmax stays in the logits' type, and autocast raises only nll_loss to fp32. The output may have fp32 ones.
     """
     tape = ops.tape
-    x = ops.cast(logits, 4, "logits in fp32") if upcast else logits
+    x = ops.cast(logits, 4, "logits in fp32") if upcast and not in_output else logits
+    if in_output:
+        x = tape.new(logits.numel, 4, "logits in fp32", tracked=logits.tracked)
+        tape.record([logits], [x], saves=[x], flows=[(logits, True)], kernel=True)
     probabilities = ops.pointwise(x, "log-probabilities", saves="output")
     if ops.autocast is not None:
         probabilities = ops.cast(probabilities, 4, "log-probabilities in fp32")
