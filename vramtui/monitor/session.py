@@ -269,11 +269,12 @@ class MonitorSession:
             return "the presets are being read"
         job = (process.pid, process.started_at, process.command or "")
         name = brief_command(printable_line(process.command_or_name or "")).partition(" ")[0]
-        name = process.label or name.rpartition("/")[2] or str(process.pid)
+        name = process.label or name.rpartition("/")[2] or f"pid {process.pid}"
         if self._derived is not None and job in self._derived.waiting:
             return f"{name}: looking for its model"
         why = "" if self._derived is None else self._derived.reasons.get(job, "")
-        return f"{name}: {why or 'model unknown'} · m assigns"
+        why = why or ("model unknown" if process.command_or_name else "command unknown")
+        return f"{name}: {why} · m assigns"
 
     def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
         host = sample.host.name
