@@ -202,7 +202,7 @@ def test_hosts_that_are_down_are_named_with_how_long_and_why() -> None:
 
 def reading(host: str, rank: int, peak: int, job: str = "gpu01:29500") -> RankReading:
     place = {"launcher": "torchrun", "gpu_uuid": "G", "user": "anna"}
-    return RankReading(job=job, rank=rank, size=4, host=host, gpu_index=0, pid=1, peak=peak, **place)  # type: ignore[arg-type]  # all of it is text
+    return RankReading(job=job, rank=rank, size=4, host=host, gpu_index=0, peak=peak, **place)  # type: ignore[arg-type]  # all of it is text
 
 
 def test_jobs_are_opened_filtered_and_sorted() -> None:

@@ -383,7 +383,7 @@ def test_ranks_survive_the_wire_and_nothing_else_is_taken_from_an_environment() 
     quick = {readings.process_key("gpu02", gpu, rows[0])}
     (marked,) = ranked_jobs(rank_readings(sample, lambda _: 6, lambda _: 7, quick))
     assert (marked.is_quick, marked.predicted, ranked_jobs([found])[0].is_quick) == (True, 7, False)
-    assert (found.host, found.rank, found.used, found.peak, found.pid) == ("gpu02", 1, 5, 6, 7)
+    assert (found.host, found.rank, found.used, found.peak) == ("gpu02", 1, 5, 6)
 
 
 def test_both_readers_know_a_real_process() -> None:
@@ -407,15 +407,13 @@ def test_both_readers_know_a_real_process() -> None:
 
 
 def reading(rank: int, peak: int, predicted: int | None = None, **more: Any) -> RankReading:
-    fixed: dict[str, Any] = {"job": "j", "size": 4, "launcher": "torchrun", "host": "a", "gpu_uuid": "g", "pid": rank}
+    fixed: dict[str, Any] = {"job": "j", "size": 4, "launcher": "torchrun", "host": "a", "gpu_uuid": "g"}
     fixed["gpu_index"] = rank
     return RankReading(rank=rank, used=peak - 1, peak=peak, predicted=predicted, **{**fixed, **more})
 
 
 def test_jobs_are_told_apart_and_the_worst_rank_is_named() -> None:
-    jobs = ranked_jobs(
-        [reading(0, 10), reading(0, 12, pid=9, gpu_index=1), reading(0, 5, user="b"), reading(0, 6, size=2)]
-    )
+    jobs = ranked_jobs([reading(0, 10), reading(0, 12, gpu_index=1), reading(0, 5, user="b"), reading(0, 6, size=2)])
     assert [(job.user, job.size, len(job.ranks)) for job in jobs] == [(None, 4, 1), (None, 2, 1), ("b", 4, 1)]
     assert (jobs[0].ranks[0].peak, jobs[0].ranks[0].gpus) == (22, (0, 1))
     (job,) = ranked_jobs([reading(0, 60, 50), reading(1, 40, 30), reading(2, 20, 25)])

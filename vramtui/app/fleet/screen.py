@@ -438,8 +438,6 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
         return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}{users}", below
 
 
-# --- jobs ---
-
 _WIDE_JOBS: Columns[JobColumn] = (
     Column("job", "JOB", 28),
     Column("user", "USER", 10),

@@ -450,12 +450,26 @@ def panel(
     elif memory.total is not None and memory.used is not None:
         room = memory.total - (memory.reserved or 0) - memory.used + (now or 0)
     return Panel(
-        preset=preset_file, workload=workload, gpu=gpu, device=device, estimate=estimate, comparison=comparison,
-        process=process, changed=changed, room=room, batch=batch, search=search, is_quick=is_quick,
-        problem=answer.problem, traced=traced, rules=predictor.rules(workload, device), matched=matched, guess=guess,
+        preset=preset_file,
+        workload=workload,
+        gpu=gpu,
+        device=device,
+        estimate=estimate,
+        comparison=comparison,
+        process=process,
+        changed=changed,
+        room=room,
+        batch=batch,
+        search=search,
+        is_quick=is_quick,
+        problem=answer.problem,
+        traced=traced,
+        rules=predictor.rules(workload, device),
+        matched=matched,
+        guess=guess,
         is_rough=estimate is not None and predictor.is_quick(workload, device),
         is_known_rough=predictor.is_quick(workload if matched is None else preset_file.preset.workload, device),
-    )  # fmt: skip
+    )
 
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:

@@ -30,7 +30,7 @@ from vramtui.core.observation.readings import (
     overlap,
 )
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, are_together, job_of, ranked_jobs
+from vramtui.core.runs.ranked_jobs import Rank, RankedJob, are_together, job_of, rank_reading, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Grouping
 
@@ -654,26 +654,9 @@ def worst_of(job: RankedJob) -> str:
 
 def job_words(rows: Iterable[ProcessRow]) -> str:
     """Return the heading of one job's rows on one host: ranks, worst rank, imbalance; empty without ranks."""
-    readings = (
-        RankReading(
-            job=row.process.rank.job,
-            rank=row.process.rank.rank,
-            size=row.process.rank.size,
-            launcher=row.process.rank.launcher,
-            host="",
-            gpu_index=row.gpu.index,
-            gpu_uuid=row.gpu.uuid,
-            pid=row.process.pid,
-            user=row.process.user,
-            command=row.process.command,
-            used=row.now,
-            peak=row.peak,
-            predicted=row.predicted,
-        )
-        for row in rows
-        if row.kind == "process" and row.process is not None and row.process.rank is not None
-    )
-    jobs = ranked_jobs(readings)
+    processes = ((row, row.process) for row in rows if row.kind == "process" and row.process is not None)
+    readings = (rank_reading("", row.gpu, process, row.peak, row.predicted) for row, process in processes)
+    jobs = ranked_jobs(filter(None, readings))
     if len(jobs) != 1:
         return ""
     job = jobs[0]

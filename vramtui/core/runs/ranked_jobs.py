@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 TOGETHER = 60.0  # seconds in which the ranks of a job start; the same command later is another job
 # The parts of a command line that differ between a job's ranks.
@@ -43,7 +43,6 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     gpu_index: int
     gpu_uuid: str
-    pid: int
     user: str | None = None
     command: str | None = None
     used: int | None = None
@@ -127,29 +126,35 @@ def rank_readings(
     readings = []
     for gpu in sample.gpus:
         for process in gpu.processes:
-            place = process.rank
-            if place is None or process.state == "exited":
-                continue
-            key = process_key(sample.host.name, gpu, process)
-            readings.append(
-                RankReading(
-                    job=place.job,
-                    rank=place.rank,
-                    size=place.size,
-                    launcher=place.launcher,
-                    host=sample.host.name,
-                    gpu_index=gpu.index,
-                    gpu_uuid=gpu.uuid,
-                    pid=process.pid,
-                    user=process.user,
-                    command=process.command_or_name,
-                    used=process.used_memory,
-                    peak=peak_of(key),
-                    predicted=predicted_of(key),
-                    is_quick=key in quick,
-                )
-            )
-    return tuple(readings)
+            if process.rank is not None and process.state != "exited":
+                host = sample.host.name
+                key = process_key(host, gpu, process)
+                readings.append(rank_reading(host, gpu, process, peak_of(key), predicted_of(key), quick=key in quick))
+    return tuple(filter(None, readings))
+
+
+def rank_reading(
+    host: str, gpu: Gpu, process: Process, peak: int | None, predicted: int | None, *, quick: bool = False
+) -> RankReading | None:
+    """Return the reading of a process; None if it is not a rank."""
+    place = process.rank
+    if place is None:
+        return None
+    return RankReading(
+        job=place.job,
+        rank=place.rank,
+        size=place.size,
+        launcher=place.launcher,
+        host=host,
+        gpu_index=gpu.index,
+        gpu_uuid=gpu.uuid,
+        user=process.user,
+        command=process.command_or_name,
+        used=process.used_memory,
+        peak=peak,
+        predicted=predicted,
+        is_quick=quick,
+    )
 
 
 def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
