@@ -305,10 +305,8 @@ async def test_owners_of_bytes_and_shared_memory_are_named_on_the_screen() -> No
 def test_sizes_that_are_shown_alike_or_go_to_and_fro_move_no_rows() -> None:
     def rows(*used: int) -> list[int]:
         cards = scenes.gpu(0, *(scenes.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
-        found = arranged(
-            RowPredictions(listing_of(scenes.sample(cards)), {}, round_estimate), "", "gpu", None, reverse=False
-        )
-        return [row.process.pid for row in found if row.process is not None]
+        listing = listing_of(scenes.sample(cards))
+        return [row.process.pid for row in in_order(listing, "gpu") if row.process is not None]
 
     assert rows(100, 98, 103) == rows(98, 103, 100) == [1, 2, 3]
     assert rows(100, 98, 3000) == [3, 1, 2]

@@ -2,6 +2,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from vramtui.cli.record import fast_targets
@@ -14,6 +15,7 @@ from vramtui.core.schema.preset import Match, PresetFile
 from vramtui.monitor.poller import FastTargets, fast_sampler_for
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
+from vramtui.sources.feed import ReplaySource
 
 PIDS = (7, 8, 9)
 
@@ -31,10 +33,7 @@ def key(pid: int) -> ProcessKey:
 
 
 def preset_of(command: str) -> PresetFile:
-    preset = PresetLibrary().get("gpt2-124m").preset
-    preset = type(preset)(
-        name=preset.name, notes="", model=preset.model, run=preset.run, match=Match(all=((command,),))
-    )
+    preset = msgspec.structs.replace(PresetLibrary().get("gpt2-124m").preset, match=Match(all=((command,),)))
     return PresetFile(key="ours", path="", bundled=False, preset=preset)
 
 
@@ -46,10 +45,10 @@ class Spiking:
         self._looks = 0
 
     def read(self) -> Sample:
-        raise NotImplementedError
+        return sample(time.time())
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Nothing is held."""
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         assert gpu_uuid == "GPU-0"
@@ -88,7 +87,7 @@ def test_what_is_selected_is_sampled_and_a_run_knows_the_peaks_between() -> None
     session.ingest(sample(9e9))
     session.close()
     assert {each.pid: peak.bytes for each, peak in session.peaks().items()} == {7: 700, 8: 800, 9: 1900}
-    source = Listing()
+    source = Spiking()
     watch = GpuWatch(source, 3600.0, jobs=lambda: (ObservedJob(pid=7),))
     watch.start()
     assert source.looked_twice.wait(60)
@@ -99,16 +98,7 @@ def test_what_is_selected_is_sampled_and_a_run_knows_the_peaks_between() -> None
 
 
 def test_a_source_without_fast_looks_has_no_sampler() -> None:
-    class Plain:
-        name = "plain"
-
-        def read(self) -> Sample:
-            return sample(1.0)
-
-        def close(self) -> None:
-            """Nothing is held."""
-
-    assert fast_sampler_for(Plain(), "auto") is None
+    assert fast_sampler_for(ReplaySource([sample(1.0)]), "auto") is None
     assert fast_sampler_for(Spiking(), "none") is None
 
 
@@ -118,11 +108,3 @@ def test_what_else_is_said_gets_a_sentence() -> None:
     for wrong in ("", "all", "7;8", "-3", "99999999999"):
         with pytest.raises(UserError, match=r"--close takes auto, none, or pids"):
             fast_targets(wrong)
-
-
-class Listing(Spiking):
-    def read(self) -> Sample:
-        return sample(time.time())
-
-    def close(self) -> None:
-        """Nothing is held."""

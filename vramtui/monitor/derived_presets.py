@@ -145,11 +145,26 @@ def _answer(pid: int, command: str) -> _Answer:
 
 _Job = tuple[int, float | None, str]
 _FILE = re.compile(r"\.(?:ya?ml|json)\b")  # configuration files of training programs
+_PROGRAM = re.compile(r"(?!.*vllm)[\w./-]+", re.IGNORECASE)
+_NAMELESS = re.compile(r"-[\w-]+(?:=[\d.,:e+-]*)?|[\d.,:e+-]+|(?!.*vllm)[\w-]+\.py", re.IGNORECASE)
 KEPT = 1 << 15
 IDLE = 0.2  # seconds that the thread waits for more, and its child takes 25 MB
 MOST_PROBLEMS = 20
 MOST_WAITS = 2  # failures after which a command that waits leaves the other processes out
 HINT = "m gives it a preset."
+
+
+def _folder_of(pid: int, command: str) -> str:
+    """Return the folder of a process, within its mounts, if only files there can name its model: the words of its
+    command are a script of that folder, flags and numbers. Else empty.
+    """
+    program, *words = command.split() or [""]
+    if ".py" not in command or not _PROGRAM.fullmatch(program) or not all(map(_NAMELESS.fullmatch, words)):
+        return ""
+    try:
+        return " ".join(os.readlink(f"/proc/{pid}/{link}") for link in ("ns/mnt", "cwd"))  # noqa: PTH115 - never waits
+    except OSError:
+        return ""
 
 
 class DerivedPresets:
@@ -163,8 +178,8 @@ class DerivedPresets:
     """
 
     __slots__ = (
-        "_changed", "_confined", "_derive", "_is_running", "_known", "_wait", "has_news", "problems", "reasons",
-        "waiting",
+        "_changed", "_confined", "_derive", "_is_running", "_known", "_nameless", "_wait", "has_news", "problems",
+        "reasons", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +192,7 @@ class DerivedPresets:
         self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
         self.reasons: Latest[_Job, str] = Latest(KEPT)
+        self._nameless = set[str]()  # folders that name no model now
         self.waiting: dict[_Job, None] = {}
         self._changed = threading.Condition()
         self._is_running = False
@@ -226,6 +242,7 @@ class DerivedPresets:
             with self._changed:
                 if not self._changed.wait_for(lambda: self.waiting, IDLE):
                     self._is_running = False
+                    self._nameless.clear()
                     self._confined.close()
                     return
                 job = next(iter(self.waiting))
@@ -239,11 +256,17 @@ class DerivedPresets:
         pid, _, command = job
         if self._wait and len(self.problems) >= MOST_WAITS:
             return
+        folder = _folder_of(pid, command)
+        if folder and folder in self._nameless:
+            self._known[job] = None
+            return
         try:
             answer = self._derive(pid, command or "")
-            if isinstance(answer, str):
-                self.reasons[job] = answer
             self._known[job] = None if isinstance(answer, str) else answer
+            if isinstance(answer, str) and answer:
+                self.reasons[job] = answer
+            elif folder and not answer and folder == _folder_of(pid, command):  # it has not ended meanwhile
+                self._nameless.add(folder)
         except ConfinedError as error:
             self._known[job], self.reasons[job] = None, str(error)
             if len(self.problems) < MOST_PROBLEMS:

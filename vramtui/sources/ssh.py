@@ -7,14 +7,12 @@ is installed there, or the agent (one Python program on standard input), or a lo
 import ast
 import calendar
 import contextlib
-import getpass
 import itertools
 import math
 import os
 import random
 import re
 import select
-import shutil
 import subprocess
 import threading
 import time
@@ -640,11 +638,6 @@ def job_hosts(job: str) -> tuple[dict[str, str], str]:
         why = f"it is {printable(states)}" if states else "squeue does not list it"
         raise UserError(f"job {job} has no hosts now: {why}")
     return hosts, user
-
-
-def may_step(user: str) -> bool:
-    """Return whether this user may start steps in that user's jobs."""
-    return shutil.which("srun") is not None and (os.geteuid() == 0 or getpass.getuser() == user)
 
 
 def srun_arguments(job: str, host: str, interval: float, agent_size: int) -> Sequence[str]:

@@ -61,7 +61,7 @@ def series(
         estimate = shown.matched or shown.traced or shown.estimate
         if shown.matched is not None and shown.estimate is not None:
             what_if = shown.estimate.process
-    busy = session.history.gauge(chosen.gpu.uuid, "utilization")
+    busy = session.history.gauges.get(chosen.gpu.uuid, {}).get("utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
         title=f"{who} · {printable_line(track.process.command_or_name or '')}",

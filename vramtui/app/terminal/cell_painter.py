@@ -339,7 +339,9 @@ def _cells(segments: Iterable[Segment]) -> list[Cell]:
         if control:
             continue
         if not text.strip(NARROW):
-            cells.extend(zip(text, repeat(style)))
+            # Most of a frame's thousands of cells are blank or lines.
+            is_run = text.count(text[:1]) == len(text)
+            cells.extend(repeat((text[0], style), len(text)) if is_run else zip(text, repeat(style)))
             continue
         if not text.isprintable():
             text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows

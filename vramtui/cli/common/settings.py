@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,19 +83,9 @@ def _folder(variable: str, default: str) -> Path:
     return Path(chosen) if chosen else xdg_folder(variable, default)
 
 
-def data_dir() -> Path:
-    """The folder of recordings."""
-    return _folder("XDG_DATA_HOME", "~/.local/share")
-
-
-def state_dir() -> Path:
-    """The folder of the history of runs."""
-    return _folder("XDG_STATE_HOME", "~/.local/state")
-
-
-def cache_dir() -> Path:
-    """The folder of files that can be made again."""
-    return _folder("XDG_CACHE_HOME", "~/.cache")
+data_dir = partial(_folder, "XDG_DATA_HOME", "~/.local/share")  # of recordings
+state_dir = partial(_folder, "XDG_STATE_HOME", "~/.local/state")  # of the history of runs
+cache_dir = partial(_folder, "XDG_CACHE_HOME", "~/.cache")  # of files that can be made again
 
 
 def run_history() -> "RunHistory":

@@ -252,10 +252,6 @@ class History:
         """The tracks of the processes on one device, by pid."""
         return self._here.get((host, gpu_uuid), {})
 
-    def gauge(self, gpu_uuid: str, name: str) -> Curve | None:
-        """One of a card's `gauges`; None if it was never reported."""
-        return self.gauges.get(gpu_uuid, {}).get(name)
-
     def peak_of(self, key: ProcessKey) -> int | None:
         """The most in bytes that a process was seen to hold; None of one that was not seen."""
         peak = self._tracks[key].peak if key in self._tracks else None

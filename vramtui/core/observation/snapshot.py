@@ -172,12 +172,6 @@ def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_comp
     return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
 
 
-def seen_alone(gpu: Gpu, process: Process, peak: int | None) -> Ledger:
-    """The snapshot with only what NVML sees: no process reports anything of itself."""
-    del gpu, process
-    return observed_ledger(peak)
-
-
 def take_snapshot(
     sample: Sample,
     history: History,
@@ -185,7 +179,7 @@ def take_snapshot(
     estimate: EstimateFor,
     versions: dict[str, str],
     *,
-    observed: LedgerOf = seen_alone,
+    observed: LedgerOf = lambda _gpu, _process, peak: observed_ledger(peak),  # as no process reports anything
 ) -> Snapshot:
     """Put together what is known of every process in `sample`; `observed` is what is seen of each, by its peak."""
     holdings = []

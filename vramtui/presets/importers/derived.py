@@ -163,11 +163,13 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
 
 
 def why_none(pid: int, command: str, proc: Path = PROC) -> str:
-    """Return why `derive` finds no preset: what the command line lacks, or whose files cannot be read."""
+    """Return why `derive` finds no preset: what the command line lacks, or whose files cannot be read; empty if it
+    names no model.
+    """
     line = read_command_line(command)
     option = model_named(line, family_of(line))
     if option is None:
-        return "model unknown"
+        return ""
     path = finder_of(pid, command, proc)(option.value) if option.value.startswith(_PATH_STARTS) else None
     if path is None:
         return f"{printable(option.value)} is not known here"

@@ -5,6 +5,7 @@ NVML's accounting mode.
 import contextlib
 import ctypes
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -71,24 +72,10 @@ class ProcessList(msgspec.Struct, kw_only=True):
         return {} if self.graphics_absent is None else {"processes.graphics": self.graphics_absent}
 
 
-class _Uses(dict[int | None, ProcessUse]):
-    """A list's uses by size: drivers give memory in pages, so many processes hold the same, and share one value. With
-    thousands of processes this is most of the cost of reading a list.
-    """
-
-    def __init__(self, kind: ProcessType) -> None:
-        super().__init__()
-        self._kind = kind
-
-    def __missing__(self, used: int | None) -> ProcessUse:
-        if len(self) >= MOST_USES:
-            self.clear()
-        use = self[used] = ProcessUse(used, self._kind)
-        return use
-
-
+# Drivers give memory in pages, so many processes hold the same, and share one value: of thousands of processes this is
+# most of the cost of reading a list.
+_shared_use = lru_cache(MOST_USES)(ProcessUse)
 OTHERS: Final[tuple[ProcessType, ...]] = ("G", "M+C")
-_USES: Final[dict[ProcessType, _Uses]] = {"C": _Uses("C"), "G": _Uses("G"), "M+C": _Uses("M+C")}
 
 
 class ProcessLists:
@@ -175,8 +162,7 @@ class ProcessLists:
             raise UnreadableError
         uses: dict[int, ProcessUse] = {}
         if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
-            shared = _USES[kind]
-            uses = {pid: shared[used] for pid, used, _ in rows}
+            uses = {pid: _shared_use(used, kind) for pid, used, _ in rows}
         else:
             for pid, used, instance in rows:
                 row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
