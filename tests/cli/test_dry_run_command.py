@@ -427,6 +427,7 @@ TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>
             "a.py: error: --lr is required\n[1] [INFO] [launch.py:3] Killing subprocess 7\n",
             "a.py: error: --lr is required",
         ),
+        (FAILED, FAILED.partition("\n")[0]),
         ("", ""),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import rows
+from vramtui.probe.servers import LISTENS
 from vramtui.probe.socket_dir import STEPS
 
 LOADER = "vllm/model_executor/model_loader"
@@ -14,14 +15,14 @@ JOB = """
 import sys
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare()
+servers.prepare(print)
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
 """
 QUANTIZED = """
 import sys
 from vramtui.probe import servers
-servers.prepare()
+servers.prepare(print)
 from vllm.model_executor.layers.quantization.gptq import GPTQConfig
 config = GPTQConfig()
 config.maybe_update_config(sys.argv[1])
@@ -29,7 +30,7 @@ print(config.modules_in_block_to_quantize)
 """
 REDUCTIONS = """
 from vramtui.probe import servers
-servers.prepare()
+servers.prepare(print)
 from flashinfer.comm import cuda_ipc, trtllm_ar
 print(cuda_ipc.cudart.path, trtllm_ar.reduce())
 """
@@ -37,7 +38,7 @@ SAMPLED = """
 import numpy
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare()
+servers.prepare(print)
 from vllm.v1.worker.gpu.sample.sampler import Sampler
 numbers = {"num_computed_tokens_np": [0, 0, 64, 70], "num_scheduled_tokens": [64, 64, 36, 1]}
 numbers |= {"prefill_len_np": [64, 100, 100, 64]}
@@ -47,7 +48,7 @@ print(*Sampler()("logits", batch).num_sampled.read[4:])
 ANSWERED = """
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare()
+servers.prepare(print)
 from vllm.v1.core.sched.utils import check_stop
 for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90, False), (300, 0, True)):
     asked = SimpleNamespace(min_tokens=least, ignore_eos=ignore_eos)
@@ -57,11 +58,12 @@ for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90,
     print(request.num_output_tokens, request.status)
 """
 SERVER = """
-import asyncio, signal
+import asyncio, signal, sys
 from vramtui.probe import servers
 signal.signal(signal.SIGTERM, lambda *_: print("ends"))
-servers.prepare()
-import vllm, uvicorn.server
+servers.prepare(lambda: print("leaves"))
+import uvicorn.server
+sys.modules |= dict.fromkeys(sys.argv[1:])
 asyncio.run(uvicorn.server.Server().startup())
 print("served")
 """
@@ -80,9 +82,8 @@ def packages(tmp_path: Path) -> Path:
 
 def _run(packages: Path, job: str, *arguments: str, **variables: str) -> tuple[str, str]:
     root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{root}"} | variables
-    command = [sys.executable, "-c", job, *arguments]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    own = os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{root}"} | variables
+    ran = subprocess.run([sys.executable, "-c", job, *arguments], env=own, capture_output=True, text=True, check=True)
     return ran.stdout, ran.stderr
 
 
@@ -103,7 +104,8 @@ def test_missing_weights_are_made_up_or_quantized(packages: Path, tmp_path: Path
 def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) -> None:
     printed, errors = _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver")
     assert (printed, errors) == ("/driver/libcuda.so.1 None\n", "")
-    assert _run(packages, SERVER, **{STEPS: "1"})[0] == "ends\nserved\n"
+    assert _run(packages, SERVER, "vllm", **{STEPS: "1"}) == ("ends\nserved\n", "")
+    assert _run(packages, SERVER, **{STEPS: "1"}) == ("leaves\nserved\n", f"{LISTENS}\n")
     assert _run(packages, SERVER)[0] == "served\n"
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
@@ -112,11 +114,8 @@ def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) 
     assert errors == "vramtui: no end of an answer is sampled here: each ends after 64 tokens\n"
 
 
-@pytest.mark.parametrize(
-    ("steps", "printed"),
-    [({}, "warm by its settings\nserves\n"), ({STEPS: "1"}, "warm by its settings\nends its processes False\n")],
-)
-def test_sglang_ends_once_it_is_warm(packages: Path, steps: dict[str, str], printed: str) -> None:
-    job = "from vramtui.probe import servers; servers.prepare()\n"
+def test_sglang_ends_once_it_is_warm(packages: Path) -> None:
+    job = "from vramtui.probe import servers; servers.prepare(print)\n"
     job += "from sglang.srt.entrypoints.http_server import launch; launch('its settings')"
-    assert _run(packages, job, **steps)[0] == printed
+    assert _run(packages, job)[0] == "warm by its settings\nserves\n"
+    assert _run(packages, job, **{STEPS: "1"})[0] == "warm by its settings\nends its processes False\n"

@@ -1,6 +1,7 @@
 """One dry run: a job's command on one kind of GPU, by the engine that its Python allows."""
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -34,11 +35,12 @@ from vramtui.dryrun.reads import ReadPlace
 from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
+from vramtui.probe.servers import LISTENS
 
 LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
 NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
 KILLED = 128 + 9
-OUTPUT_LINES = 60
+OUTPUT_LINES, MOST_PRINTED = 60, 1 << 20  # that are shown, and bytes that are read for them
 STEPS = 2
 CHEAP = 90.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
@@ -191,30 +193,35 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
     name = device.name if count == 1 else f"{count}x{device.name}"
     with tempfile.TemporaryFile() as output:
         try:
-            if engine == "cuda":
-                result = _by_cuda(job, device, count, tools, None if job.show_output else output)
-            else:
-                result = _by_fake(job, device, count, tools, None if job.show_output else output)
+            run = _by_cuda if engine == "cuda" else _by_fake
+            result = run(job, device, count, tools, None if job.show_output else output)
         except TraceFailedError as failed:
             command = shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
             needs = f"; {NEEDS_CUDA.format(command=command)}" if failed.beyond_trace else ""
             lines = (*failed.output, *(f"  {frame}" for frame in failed.frames))
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
-            output.seek(0)
-            lines, last = last_words(output.read().decode(errors="replace"))
+            lines, last = last_words(_printed(output))
             text, stated = "\n".join(lines), f"{error}: {last}" if last else str(error)
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
             if _NO_SUCH_GPU.search(text):
-                numbers = [int(one) for words in _ASKED_GPUS.findall(text) for one in re.findall(r"\d+", words)]
-                asked = max(count, *numbers)
+                numbers = re.findall(r"\d+", ",".join(_ASKED_GPUS.findall(text)))
+                asked = max(count, *map(int, numbers))
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
+        serves = LISTENS if LISTENS in _printed(output) else ""
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
-        what = printable(" ".join(job.words))
-        return GpuAnswer(gpu=name, verdict="failed", error=f"{what} put nothing on the GPU: it ran on the CPU")
+        what = f"{printable(' '.join(job.words))} put nothing on the GPU: {serves or 'it ran on the CPU'}"
+        return GpuAnswer(gpu=name, verdict="failed", error=what)
+    if serves:
+        result = msgspec.structs.replace(result, bounded=True, warnings=(f"bounded: {serves}", *result.warnings))
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
+
+
+def _printed(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_PRINTED))
+    return output.read().decode(errors="replace")
 
 
 def last_words(printed: str) -> tuple[tuple[str, ...], str]:
@@ -230,9 +237,10 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
     at, reason = next((raised[rank] for rank in sorted(raised, key=bool, reverse=True)), (-NEAR, ""))
     if reason and (end < len(lines) or len(own) - at <= NEAR):
         return tuple(own[-OUTPUT_LINES:]), reason[:LONGEST]
-    # Of a process whose output torchrun keeps in a file its table has the traceback.
-    listed = [line.strip() for line in lines[end:] if _EXCEPTION.fullmatch(line) and not _LAUNCHER.search(line)]
-    return tuple((lines if listed else own)[-OUTPUT_LINES:]), (listed or own or [""])[-1].strip()[:LONGEST]
+    # A process whose output torchrun keeps in a file has its traceback in the table, if anything.
+    listed = [line for line in lines[end:] if _EXCEPTION.fullmatch(line) and not _LAUNCHER.search(line)]
+    shown = own if own and not listed else lines
+    return tuple(shown[-OUTPUT_LINES:]), (listed or own or lines[end:][:1] or [""])[-1].strip()[:LONGEST]
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:

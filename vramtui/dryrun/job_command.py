@@ -69,17 +69,12 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     transformers: str | None = None
 
     @property
-    def release(self) -> tuple[int, int]:
-        """The release of torch."""
-        return release_of(self.torch or "")
-
-    @property
     def refusal(self) -> str:
         """Why nothing can be traced with it; empty where it can be."""
         if self.torch is None:
             return f"{self.path} ({self.why}) has no torch"
         works = "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
-        if not OLDEST <= self.release <= NEWEST:
+        if not OLDEST <= release_of(self.torch) <= NEWEST:
             return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
         if release_of(self.python or "") < OLDEST_PYTHON:
             needs = ".".join(map(str, OLDEST_PYTHON))

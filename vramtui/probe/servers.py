@@ -1,4 +1,4 @@
-"""vLLM and SGLang on an emulated card: weights that are not there are made up, and a server that is ready may end."""
+"""Servers on an emulated card: they end once they listen, and weights of vLLM that are not there are made up."""
 
 import ctypes
 import importlib
@@ -15,11 +15,14 @@ GPTQ = "vllm.model_executor.layers.quantization"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
+LISTENS = "it serves requests; a dry run sends none, so what is loaded or computed for one is not in it"
+LEAVE: list[Any] = []  # what tells the end of this process and ends it
 CHANGES = ModuleChanges()
 
 
-def prepare() -> None:
-    """Change what vLLM (0.32: model_loader/default_loader.py) and the HTTP server do where no card answers."""
+def prepare(leave: Any) -> None:
+    """Change what vLLM (0.32: model_loader/default_loader.py) and servers of HTTP do where no card answers."""
+    LEAVE[:] = [leave]
     CHANGES.put_on()
 
 
@@ -119,12 +122,17 @@ def _has_weights(model: str) -> bool:
     return any(next(folder.glob(pattern), None) is not None for pattern in WEIGHTS)
 
 
+@CHANGES.around("aiohttp.web_runner", "TCPSite.start")
 @CHANGES.around("uvicorn.server", "Server.startup")
 async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """Ask a server of a model to end as soon as it listens, as Ctrl-C's gentler sister would."""
+    """End a server as soon as it listens: vLLM as Ctrl-C's gentler sister would, SGLang later (below)."""
     await startup(self, *arguments, **named)
-    if socket_dir.STEPS in os.environ and "vllm" in sys.modules and self.started:  # the job is to end by itself
+    is_over = socket_dir.STEPS in os.environ and getattr(self, "started", True)  # the job is to end by itself
+    if is_over and "vllm" in sys.modules:
         os.kill(os.getpid(), signal.SIGTERM)
+    elif is_over and "sglang" not in sys.modules:
+        sys.stderr.write(f"{LISTENS}\n")
+        LEAVE[0]()
 
 
 @CHANGES.around("sglang.srt.entrypoints.http_server", "_wait_and_warmup")

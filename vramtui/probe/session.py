@@ -88,7 +88,7 @@ class ProbeSession:
 
             def end() -> None:  # at that second of `time.monotonic`, which all processes of a job share
                 time.sleep(max(0.0, until - time.monotonic()))
-                self._leave()
+                self.leave()
 
             threading.Thread(target=end, daemon=True).start()
         # A job that only computes is known by its beginning to use CUDA.
@@ -164,14 +164,14 @@ class ProbeSession:
             self._note(keep=False)
         self._beat_if_due(BEAT)
         if 0 < self._last <= self._step:
-            self._leave()
+            self.leave()
         if not self._hooks.watching:  # ends of steps are left out until there is something to do, at this pace
             step, last_step = before
             pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
             due = min(self._allowance.missing(), self._last_beat + BEAT - now)
             self._hooks.rest = min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Tell the end, flush, and be gone."""
         with contextlib.suppress(Exception):
             self._end()
@@ -308,16 +308,17 @@ class ProbeSession:
 
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
-    at_end = peak = None
     if socket_dir.CARD in os.environ:
         from . import emulated, servers
         from .peak import PeakHistory
 
-        servers.prepare()
         reads = emulated.prepare(torch)
-        at_end = reads.end
         peak = PeakHistory(torch, reads.workspaces) if socket_dir.REPORTS in os.environ else None
-    ProbeSession(torch, at_end, peak).arm()
+        session = ProbeSession(torch, reads.end, peak)
+        servers.prepare(session.leave)
+    else:
+        session = ProbeSession(torch)
+    session.arm()
 
 
 def _number_in_environment(names: tuple[str, ...]) -> int | None:

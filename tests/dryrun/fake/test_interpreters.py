@@ -61,7 +61,7 @@ def test_an_active_environment_goes_before_one_beside_the_script(
     script.parent.mkdir()
     script.write_text("#!/usr/bin/env python3\n")
     found = job_interpreter(str(script))
-    assert (found.path, found.why, found.release) == (beside / "bin/python", "next to the script", (2, 13))
+    assert (found.path, found.why, found.torch) == (beside / "bin/python", "next to the script", "2.13.0")
     monkeypatch.setenv("VIRTUAL_ENV", str(active))
     found = job_interpreter(str(script))
     assert (found.path, found.why, found.torch) == (active / "bin/python", "$VIRTUAL_ENV", "2.14.1+cu130")

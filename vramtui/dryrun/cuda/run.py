@@ -285,7 +285,6 @@ def result_of(run: CudaRun) -> DryRun:
             )
     allocated = shown.counters.allocated_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
-    spread = loaded_context_spread(run.device.capability)
     reserved = shown.counters.reserved_peak or 0
     alike = [
         place
@@ -300,8 +299,7 @@ def result_of(run: CudaRun) -> DryRun:
         for place, other in run.other_ways.items()
         if place in deciding
     }
-    reads = sum(report.reads for report in run.reports)
-    unplaced = max(0, reads - sum(place.times for place in run.places))
+    unplaced = max(0, sum(report.reads for report in run.reports) - sum(place.times for place in run.places))
     torch = "" if shown.job.hello is None else shown.job.hello.torch
     convolved = ""
     if any(name == DEVICE_ENGINES for name, _ in calls):
@@ -371,7 +369,6 @@ def result_of(run: CudaRun) -> DryRun:
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
-    takes_all = any(place.takes_all for place in deciding)
     return DryRun(
         engine="cuda",
         torch=torch,
@@ -388,13 +385,14 @@ def result_of(run: CudaRun) -> DryRun:
         context=shown.context,
         other=shown.other,
         needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
-        spread=spread + (NCCL_SPREAD if shown.other and shown.counters.reserved_peak is not None else 0),
+        spread=loaded_context_spread(run.device.capability)
+        + (NCCL_SPREAD if shown.other and shown.counters.reserved_peak is not None else 0),
         exit_code=run.code,
         steps=run.steps_done,
         ended_after=run.ended_after,
         unknown=(
             "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
-            if text is not None and takes_all
+            if text is not None and any(place.takes_all for place in deciding)
             else ""
         ),
         doubts=tuple(doubts),
