@@ -23,6 +23,7 @@ SHOWN = (
     "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
     "lossf = loss.item() * 4\nprint(lossf)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
+    "lost = loss.item()\nif not math.isfinite(lost):\n    sys.exit(1)\nlog(lost)",
     "def train():\n    net.train()\n    return float(loss)\nloss = train()\nprint(loss)",
     (
         "def test():\n    accs = []\n    accs.append(int(right.sum()) / 9)\n    return accs\na, b = test()\nbest = 0\n"
@@ -36,7 +37,7 @@ DECIDING = (
     "if loss.item() > 3:\n    stop()",
     "while loss > 3:\n    step()",
     "kept = scores[scores > 0]",
-    "best = loss.item()\nif best < 3:\n    save()",
+    "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
     "losses.append(loss.item())\nfor one in losses:\n    step()",
     "def evaluate():\n    lost[k] = loss.item()\n    return lost",
     "def count():\n    return int(mask.sum())",
@@ -105,7 +106,6 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     ],
 )
 def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str, function: str, inside: str) -> None:
-    """Each job of transformers' Trainer ends with one."""
     file = tmp_path / path
     file.parent.mkdir(exist_ok=True)
     file.write_text("torch.save(model.state_dict(), path)\n")

@@ -29,7 +29,8 @@ HEALTHY = (
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
 # Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
-CHECKS = frozenset({"isnan", "isinf", "isfinite", "allclose", "equal"})
+FINITE = frozenset({"isnan", "isinf", "isfinite"})
+CHECKS = FINITE | {"allclose", "equal"}
 # Functions of libraries that log a loss and keep it for the next line of the log, or write tensors to a file
 # (safetensors 0.8, `_tobytes` up to 0.7).
 KEEPING = {
@@ -189,9 +190,8 @@ def may_decide(text: str, line: int) -> bool:
         return True
     if statement is None:
         return True
-    if getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
-        return False
-    if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
+    is_check = isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS
+    if is_check or getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
         return False
     if isinstance(statement, ast.Return):  # a log, if they go into a dictionary whose keys the file looks up nowhere
         dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
@@ -223,11 +223,9 @@ def _spreads(
     is_plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return))
     if statement is None or not (is_plain or (isinstance(statement, ast.If) and _only_sets(statement))):
         return True
-    results = _names_made_of(function, statement)
-    if results is None:
+    if (results := _names_made_of(function, statement)) is None:
         return True
-    values = results | names
-    nodes = list(ast.walk(function))
+    values, nodes = results | names, list(ast.walk(function))
     returns = [node for node in nodes if isinstance(node, ast.Return)]  # of a whole file those of its functions
     if any(_decides(node, values) or (is_size and _gives(node, values)) for node in nodes if node not in returns):
         return True
@@ -242,8 +240,7 @@ def _spreads(
     mentions = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name]
     if not calls or is_method or len(mentions) > len(calls) or depth > MOST_CALLS:
         return True
-    places = [_place(tree, one.lineno) for one in calls]
-    return any(_spreads(tree, *place, {name}, is_size=is_size, depth=depth + 1) for place in places)
+    return any(_spreads(tree, *_place(tree, one.lineno), {name}, is_size=is_size, depth=depth + 1) for one in calls)
 
 
 def _only_sets(condition: ast.If) -> bool:
@@ -286,9 +283,11 @@ def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """The names below a node but for those that only become part of a text."""
-    text = getattr(getattr(node, "left", None), "value", None)
-    if isinstance(node, ast.JoinedStr) or isinstance(text, str):  # also `text % names`
+    """The names below a node but for those that only become part of a text or are asked whether they are finite."""
+    text = getattr(getattr(node, "left", None), "value", None)  # of `text % names`
+    called = getattr(node, "func", None)
+    is_check = getattr(called, "attr", getattr(called, "id", "")) in FINITE
+    if isinstance(node, ast.JoinedStr) or isinstance(text, str) or is_check:
         return set()
     own = {node.id} if isinstance(node, ast.Name) else set()
     return own.union(*map(_names, ast.iter_child_nodes(node)))
