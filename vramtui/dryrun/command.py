@@ -202,6 +202,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
             lines, last = last_words(_printed(output))
+            # What a job printed last before its time was over is no reason.
+            last = "" if "ended after" in str(error) and not _EXCEPTION.match(last) else last
             text, stated = "\n".join(lines), f"{error}: {last}" if last else str(error)
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"

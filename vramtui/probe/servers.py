@@ -16,7 +16,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
 LISTENS = "it serves requests; a dry run sends none, so what is loaded or computed for one is not in it"
-LEAVE: list[Any] = []  # what tells the end of this process and ends it
+LEAVE: Any = []  # what tells the end of this process and ends it
 CHANGES = ModuleChanges()
 
 
