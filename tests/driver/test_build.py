@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.cuda.build import DRIVER, NVML, NVML_PARTS, SOURCES, build, source_key
-from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
+from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports
 
 CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
@@ -66,7 +66,7 @@ def test_every_check_is_run(checks: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_modelled_is_named_with_its_caller(checks: Path, tmp_path: Path) -> None:
     subprocess.run([checks, "names"], env=emulated(tmp_path), check=True)
-    assert unmodelled_calls(read_reports(tmp_path)) == (("cuOfTheFuture", "driver_checks"),)
+    assert [one.unmodelled for one in read_reports(tmp_path)] == [(("cuOfTheFuture", "driver_checks"),)]
 
 
 def test_a_second_build_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

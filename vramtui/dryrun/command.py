@@ -202,9 +202,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
             lines, last = last_words(_printed(output))
-            # What a job printed last before its time was over is no reason.
-            last = "" if "ended after" in str(error) and not _EXCEPTION.match(last) else last
-            text, stated = "\n".join(lines), f"{error}: {last}" if last else str(error)
+            has_reason = last and ("ended after" not in str(error) or _EXCEPTION.match(last))  # not its last step
+            text, stated = "\n".join(lines), f"{error}: {last}" if has_reason else str(error)
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
             if _NO_SUCH_GPU.search(text):

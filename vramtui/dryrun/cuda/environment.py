@@ -8,7 +8,7 @@ import os
 import shlex
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -110,33 +110,21 @@ def lay_out(reports: Path, libraries: Path) -> None:
 
 def read_reports(folder: Path) -> tuple[DriverReport, ...]:
     """The reports of all processes that used the card, by pid; the job can write there, so each is read with bounds."""
-    reports = (_read(path) for path in islice(folder.glob("*.report"), DRIVER_REPORT.count))
-    return tuple(sorted((report for report in reports if report is not None), key=lambda report: report.pid))
-
-
-def unmodelled_calls(reports: Iterable[DriverReport]) -> tuple[tuple[str, str], ...]:
-    """Each function that is not modelled with the library that called it, once."""
-    return tuple(dict.fromkeys(call for report in reports for call in report.unmodelled))
-
-
-def _read(path: Path) -> DriverReport | None:
-    try:
-        content = read_plain(path, DRIVER_REPORT)
-    except UserError:
-        return None
-    if len(content) < _HEAD.size:
-        return None
-    magic, pid, _started, reads, _bytes, *numbers = _HEAD.unpack_from(content)
-    if magic != _MAGIC:
-        return None
-    text = content[_HEAD.size :].split(b"\0", 1)[0].decode(errors="replace")
-    lines = [line.removeprefix("unmodelled ").partition(" by ") for line in text.splitlines()]
-    sizes = [max(0, number) for number in numbers]
-    _, peaks, contexts, refused, totals = (tuple(sizes[at * MOST_DEVICES : (at + 1) * MOST_DEVICES]) for at in range(5))
-    unmodelled = tuple((printable(name), printable(caller)) for name, _, caller in lines)
-    return DriverReport(
-        pid=pid, reads=reads, peaks=peaks, contexts=contexts, refused=refused, totals=totals, unmodelled=unmodelled
-    )
+    reports: list[DriverReport] = []
+    for path in islice(folder.glob("*.report"), DRIVER_REPORT.count):
+        with suppress(UserError, struct.error):
+            content = read_plain(path, DRIVER_REPORT)
+            magic, pid, _started, reads, _bytes, *numbers = _HEAD.unpack_from(content)
+            text = content[_HEAD.size :].split(b"\0", 1)[0].decode(errors="replace")
+            calls = [line.removeprefix("unmodelled ").partition(" by ") for line in text.splitlines()]
+            unmodelled = tuple((printable(name), printable(caller)) for name, _, caller in calls)
+            sizes = {
+                name: tuple(max(0, one) for one in numbers[at * MOST_DEVICES : (at + 1) * MOST_DEVICES])
+                for at, name in enumerate(("peaks", "contexts", "refused", "totals"), 1)
+            }
+            if magic == _MAGIC:
+                reports.append(DriverReport(pid=pid, reads=reads, unmodelled=unmodelled, **sizes))
+    return tuple(sorted(reports, key=lambda report: report.pid))
 
 
 class CardInUse(msgspec.Struct, frozen=True, kw_only=True):

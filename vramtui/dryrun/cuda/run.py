@@ -31,7 +31,6 @@ from vramtui.dryrun.cuda.environment import (
     emulating,
     lay_out,
     read_reports,
-    unmodelled_calls,
 )
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ConvolutionRun, ReadPlace, read_places
@@ -229,7 +228,7 @@ def result_of(run: CudaRun) -> DryRun:
         UserError: it used no CUDA, or ended for another reason than memory.
     """
     processes = processes_of(run)
-    calls = unmodelled_calls(run.reports)
+    calls = tuple(dict.fromkeys(call for report in run.reports for call in report.unmodelled))
     largest = max(processes, key=lambda one: one.process, default=None)
     own = sorted({caller for name, caller in calls if name == OWN_RUNTIME})
     not_started = (f"; {NOT_STARTED}{', '.join(own)}" if own else "") + "".join(f"; {note}" for note in run.notes)
