@@ -423,12 +423,12 @@ TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>
         ),
         (f"{RANK}step\n" + "line\n" * 9 + "no data\n\n", "no data"),
         ("OSError: We couldn't connect to a hub\nCheck your connection.\n", "OSError: We couldn't connect to a hub"),
+        ("ERROR: packages are missing\nFor CUDA 13:\npip install .[cu13]\n", "ERROR: packages are missing"),
         (
             "a.py: error: --lr is required\n[1] [INFO] [launch.py:3] Killing subprocess 7\n",
             "a.py: error: --lr is required",
         ),
         (FAILED, FAILED.partition("\n")[0]),
-        ("", ""),
     ],
 )
 def test_the_line_that_says_why_a_job_failed(printed: str, reason: str) -> None:

@@ -47,14 +47,14 @@ NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of
 _NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
 _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
 # The last line of a traceback; PyTorch puts the rank before each line of one that ends a process.
-_EXCEPTION = re.compile(r"(\[rank\d+\]:)?\s*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)(?:: .+|:?$))")
+_EXCEPTION = re.compile(r"(\[rank\d+\]:)?\s*((?:(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)|ERROR)(?:: .+|:?$))")
 # The first that torchrun, DeepSpeed and accelerate print once a process failed.
 _LAUNCHER = re.compile(
     r"\] failed \(exitcode: |Killing subprocess \d|ChildFailedError|^subprocess\S+ Command '\['\S*python"
 )
 _CLEAN_UP = re.compile(r"(?:\[rank\d+\]:)?\[?[WIE]\d{4} |.*(?:resource_tracker|closing signal)|\s+warnings\.warn|\s*$")
 _NO_NETWORK = re.compile(r"Name or service not known|name resolution|[Cc]ouldn't (?:connect|reach)|is unreachable")
-NEAR, LONGEST = 6, 400  # lines that an exception's message may have, and characters of its first that are shown
+NEAR, LONGEST = 8, 400  # lines that an exception's message may have, and characters of its first that are shown
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
