@@ -202,8 +202,7 @@ def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() ->
     assert (one.index, one.process) == (99, 11 * GIB)
 
 
-# GiB in use when it ran and of its workspace; the least peak and the most: it takes none, or copies of all tensors;
-# what `benchmark` tries takes up to what is free.
+# GiB in use when it ran and of its workspace; the least peak and the most: none, copies of all tensors, or all free.
 COPIES, FREE = 10 * GIB + 333_971_968, CARDS["RTX4090"].total_memory - cuda_context((8, 9)).bytes
 MOVED = [(2, 0, "chosen", None), (10, 0, "chosen", (10 * GIB, COPIES)), (9, 1, "chosen", (9 * GIB, 10 * GIB)),
          (9, 1, "limited", (9 * GIB, 10 * GIB)), (2, 1, "trial", (10 * GIB, FREE)),
@@ -224,8 +223,7 @@ def test_a_convolution_bounds_a_peak_that_its_workspace_can_move(
     bounds = {} if expected is None else {"net.py:7": expected}
     assert (result_of(run).bounded, result_of(run).bounds) == (bool(bounds), bounds)
     assert workspaces_on_card(run) == {}  # only Hopper's were measured on one
-    shapes = ((64, 128, 32, 32), (64, 128, 3, 3), (64, 64, 32, 32))
-    call = msgspec.structs.replace(call, shapes=shapes, padding=one)
+    call = msgspec.structs.replace(call, shapes=((64, 128, 32, 32), (64, 128, 3, 3), (64, 64, 32, 32)), padding=one)
     measured = msgspec.structs.replace(run.convolutions[0], call=call)
     hopper = msgspec.structs.replace(run, device=CARDS["H100"], convolutions=(measured,))
     assert workspaces_on_card(hopper) == ({"key": 432_013_312} if mode == "chosen" else {})

@@ -9,6 +9,7 @@ import pytest
 from vramtui.dryrun.reads import may_decide, read_places
 
 SHOWN = (
+    "writer.add_scalar('loss', loss.norm(), 3)",
     "print(loss.item())",
     "log(f'{loss:.3f}')",
     "total += loss.item()",
@@ -39,6 +40,7 @@ DECIDING = (
     "kept = scores[scores > 0]",
     "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
     "losses.append(loss.item())\nfor one in losses:\n    step()",
+    "writer.add_scalar('loss', loss[mask].mean())",
     "def evaluate():\n    lost[k] = loss.item()\n    return lost",
     "def count():\n    return int(mask.sum())",
     "self.best = loss.item()",
@@ -66,7 +68,7 @@ DECIDING = (
 
 def line_of(text: str) -> int:
     """The line that reads."""
-    words = ("item", "tolist", "argmax", "loss:", "str(", "scores", "int(", "loss >", "this")
+    words = ("item", "tolist", "argmax", "loss:", "str(", "scores", "int(", "loss >", "scalar", "this")
     return next(number for number, line in enumerate(text.splitlines(), 1) if any(word in line for word in words))
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PYTHON = os.environ.get("VRAMTUI_CUDA_PYTHON", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
 MIB = 1 << 20
-# Each job prints what it came to. N is a number of MiB.
 JOBS = {
     "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
     "a sum guards work": "m = x > 0\nif m.sum() > 0:\n    work(m)\n",
@@ -199,10 +198,13 @@ def test_a_job_that_fails_shows_its_own_frames_only(tmp_path: Path, code: str) -
     assert "vramtui" not in "".join(failed["output"])
 
 
-def test_fake_tensors_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:
-    use = "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, device='cuda')\n"
+def test_fake_tensors_and_traces_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:
+    use = (
+        "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, 3, device='cuda')\n"
+    )
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
-    assert "[20, 20]" in dry_run(tmp_path, use)["printed"]
+    use += "print(torch.jit.trace(torch.nn.BatchNorm1d(3, device='cuda'), x)(x).shape)"  # as `add_graph` of TensorBoard
+    assert {"torch.Size([20, 20])", "torch.Size([2, 3])"} <= set(dry_run(tmp_path, use)["printed"].splitlines())
 
 
 # MiB allocated, and the range. The second took 364 MiB on an H100; none near the third was measured.

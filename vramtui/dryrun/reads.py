@@ -203,7 +203,11 @@ def may_decide(text: str, line: int) -> bool:
         if read and all(id(node) in inside for node in read) and None not in keys and not keys & looked_up:
             return False
     is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
-    is_taken = _called(statement) & TAKING or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+    is_taken = bool(_called(statement) & TAKING) or any(isinstance(one, ast.JoinedStr) for one in ast.walk(statement))
+    if isinstance(statement, ast.Expr) and not any(isinstance(node, ast.Subscript) for node in ast.walk(statement)):
+        is_taken |= getattr(getattr(statement.value, "func", None), "attr", "").startswith(
+            "add_scalar"
+        )  # TensorBoard's
     if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
         return True
     asked = [one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp)]

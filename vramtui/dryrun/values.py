@@ -283,7 +283,7 @@ class Values:
             return
         self._new_entry(tensor, is_guess=is_guess, epoch=epoch).fill = number
 
-    def _lose(self, tensor: Any, engine: Any) -> None:
+    def lose(self, tensor: Any, engine: Any) -> None:
         """Know nothing more of a tensor that a kernel wrote into."""
         entry = self.entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - as above
         if entry is not None:
@@ -431,7 +431,8 @@ class Values:
             return self._follow_collective(tensors, run, engine)
         return self._follow_device(op, facts, args, kwargs, tensors, run, engine)
 
-    def _written_tensors(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
+    def written_tensors(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
+        """Tensors that an operator writes into, and whether their old values do not matter."""
         tensors: list[tuple[Any, bool]] = []
         for place, name, is_overwritten in facts.written:
             one = args[place] if place < len(args) else kwargs.get(name)
@@ -455,7 +456,7 @@ class Values:
             if self.is_plain(out) and self.is_followed(out):
                 self.fill(out, number, epoch=self.epoch)
             return out
-        written = self._written_tensors(facts, args, kwargs) if facts.written else []
+        written = self.written_tensors(facts, args, kwargs) if facts.written else []
         targets = [one for one, is_overwritten in written if is_overwritten]
         inputs = tensors if not targets else [one for one in tensors if not any(one is each for each in targets)]
         is_known = all(not self.is_followed(one) or self.entry_of(one) is not None for one in inputs)
@@ -498,7 +499,7 @@ class Values:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
         for one, entry in before:  # which were written through their mirrors
             if entry is not None and entry.part is not None:
-                self._lose(one, engine)
+                self.lose(one, engine)
             elif entry is not None:
                 is_new = any(one is each and new for each, new in written)
                 entry.is_guess = is_guess or (0 if is_new else entry.is_guess)
@@ -547,7 +548,7 @@ class Values:
         engine: Any,
     ) -> Any:  # fmt: skip
         for one, _ in written:
-            self._lose(one, engine)
+            self.lose(one, engine)
         self._guess(op, facts, args, kwargs, out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
         is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
@@ -603,13 +604,13 @@ class Values:
         if not any(self.is_plain(one) and self.is_guess(one) for one in tensors):
             out = run()
             if facts.written:
-                for one, is_overwritten in self._written_tensors(facts, args, kwargs):
+                for one, is_overwritten in self.written_tensors(facts, args, kwargs):
                     if is_overwritten and self.is_plain(one):
                         self.forget(one)
             return out
         out = run()
         if facts.written:
-            for one, _ in self._written_tensors(facts, args, kwargs):
+            for one, _ in self.written_tensors(facts, args, kwargs):
                 if self.is_plain(one):
                     self.mark(one)
         outs = out if isinstance(out, (list, tuple)) else (out,)

@@ -128,9 +128,9 @@ class Follower:
         leave = torch._C._ExcludeDispatchKeyGuard  # noqa: SLF001 - as above
         plainly = torch._C.DisableTorchFunction  # noqa: SLF001 - as above
         numbers = (int, float, bool, complex)
+        allows_numbers = getattr(torch._C, "_should_allow_numbers_as_tensors", bool)  # noqa: SLF001 - as above
         facts_of = values.operator
-        is_capturing = self._is_capturing
-
+        is_capturing, is_traced = self._is_capturing, torch._C._get_tracing_state  # noqa: SLF001 - as above
         python = torch._C.DispatchKey.Python  # noqa: SLF001 - as above
         is_above = below.has(python)
 
@@ -141,8 +141,10 @@ class Follower:
             rest = keys & below
             if rest.raw_repr() and not wraps(op, args):
                 return op._handle.redispatch_boxed(rest, *args, **kwargs)  # noqa: SLF001 - as above
+            at = () if allows_numbers(facts_of(op).name) else facts_of(op).numbers
             with plainly():  # with a number, or Python's dispatcher, which names one key at a time
-                return op(*args, **kwargs)
+                given = (torch.tensor(one) if i in at and type(one) in numbers else one for i, one in enumerate(args))
+                return op(*given, **kwargs)
 
         def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
             if is_above and keys.has(python):  # a mode or a subclass takes it, whose own operators are followed
@@ -152,6 +154,10 @@ class Follower:
                 if launches.value != self._seen:  # a kernel of no operator ran, and may have written
                     values.epoch += 1
                 if torch.cuda.is_initialized() and is_capturing():
+                    return run(keys, op, args, kwargs)
+                if is_traced():  # `torch.jit` would note what is computed here
+                    for one, _ in values.written_tensors(facts_of(op), args, kwargs):
+                        values.lose(one, self)
                     return run(keys, op, args, kwargs)
                 try:
                     return values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)

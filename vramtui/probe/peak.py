@@ -19,10 +19,6 @@ LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3.")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
 class PeakHistory:
     """Records allocations from the first use of CUDA on, and which of them were weights, gradients or states."""
 
@@ -38,7 +34,7 @@ class PeakHistory:
 
     def turn(self, phase: str, step: int) -> None:
         """`phase` of `step` ends."""
-        self._turns.append((_now(), phase, step))
+        self._turns.append((time.time_ns() // 1000, phase, step))
 
     def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
         """Note where the tensors of models and optimizers are now."""
@@ -49,7 +45,7 @@ class PeakHistory:
                 known = self._labels.setdefault(local.untyped_storage().data_ptr(), [])
                 is_new = not known or known[-1][1] != kind or (name and not known[-1][2])
                 if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
-                    known.append((_now(), kind, name))
+                    known.append((time.time_ns() // 1000, kind, name))
 
     def write(self, folder: str) -> None:
         """Write what was held at the peak of each device into `folder`."""

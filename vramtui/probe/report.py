@@ -209,7 +209,7 @@ class Loaders:
     def __init__(self, torch: Any, quiet: Callable[[Any], Any]) -> None:
         self._torch = torch
         self._quiet = quiet
-        self._seen: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self.seen: dict[tuple[int, int, bool], tuple[int, int]] = {}
 
     def put_on(self) -> None:
         """Begin to watch: `__next__` of PyTorch's own iterators (torch/utils/data/dataloader.py, 2.13)."""
@@ -227,15 +227,11 @@ class Loaders:
 
         _BaseDataLoaderIter.__next__ = load  # type: ignore[assignment,method-assign] # calls it and hands on what it gives
 
-    def forget(self) -> None:
-        """A forked child has loaders of its own."""
-        self._seen = {}
-
     def sizes(self) -> list[dict[str, Any]]:
         """Each kind of loader: workers, batches ahead for each, and the bytes of a batch, plain and page-locked."""
         return [
             {"workers": workers, "prefetch": prefetch, "pinned": pinned, "batch": batch, "locked": locked}
-            for (workers, prefetch, pinned), (batch, locked) in list(self._seen.items())
+            for (workers, prefetch, pinned), (batch, locked) in list(self.seen.items())
         ]
 
     def _meet(self, iterator: Any, batch: Any) -> None:
@@ -244,7 +240,7 @@ class Loaders:
         if not workers and not pinned:
             return
         kind = (workers, int(getattr(iterator, "_prefetch_factor", None) or 0), pinned)
-        if kind not in self._seen and len(self._seen) == MOST_LOADERS:
+        if kind not in self.seen and len(self.seen) == MOST_LOADERS:
             return
         leaves = list(_leaves(batch))
         for leaf in leaves:
@@ -253,4 +249,4 @@ class Loaders:
         sizes = [leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
         # Page-locked memory is taken in powers of two (aten/src/ATen/core/CachingHostAllocator.h: PowerOf2Ceil).
         totals = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
-        self._seen[kind] = max(totals, self._seen.get(kind, (0, 0)))
+        self.seen[kind] = max(totals, self.seen.get(kind, (0, 0)))

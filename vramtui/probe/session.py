@@ -231,7 +231,7 @@ class ProbeSession:
         moments, self._moments.noted = self._moments.noted, []
         is_sent = self._tell(
             "beat",
-            phase=self._known_phase(),
+            phase=self._phase if self._hooks.watching else None,  # it is unknown in a step that is not watched
             step=self._hooks.steps,
             step_seconds=span / (known - 1) if known > 1 else None,
             lost=self._channel.lost,
@@ -242,10 +242,6 @@ class ProbeSession:
         )
         if not is_sent:
             self._moments.noted[:0] = moments
-
-    def _known_phase(self) -> str | None:
-        """The job's phase; None in a step that is not watched."""
-        return self._phase if self._hooks.watching else None
 
     def _hello(self) -> bytes:
         return _message(
@@ -270,7 +266,8 @@ class ProbeSession:
             figures = self._counters.read(time.monotonic()).get(int(device), {})
             sizes = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
             sizes.update(asked=int(asked), free=int(free), limit=limit)
-            self._tell("oom", device=int(device), phase=self._known_phase(), step=self._hooks.steps, **sizes)
+            phase = self._phase if self._hooks.watching else None
+            self._tell("oom", device=int(device), phase=phase, step=self._hooks.steps, **sizes)
 
     def _end(self) -> None:
         if not self._begun or self._ended:
@@ -302,7 +299,7 @@ class ProbeSession:
     def _begin_in_child(self) -> None:
         self._channel.close()
         self._reset()
-        self._loaders.forget()
+        self._loaders.seen = {}  # a forked child has loaders of its own
         self._hooks.begin_again()
 
 

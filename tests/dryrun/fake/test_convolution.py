@@ -58,8 +58,7 @@ def test_each_pass_in_channels_last_is_equal(tmp_path: Path, expected: str) -> N
     run(tmp_path, NET.replace("EXPECTED", expected))
 
 
-# Without a device: images, channels, outputs, side, window, padding; bytes of the input's gradient with
-# `torch.backends.cudnn.deterministic`, which takes none without it.
+# Without a device: images, channels, outputs, side, window, padding; bytes of the input's gradient, else none.
 DETERMINISTIC = [(256, 1, 16, 32, 5, 2, 20_978_067), (16, 3, 64, 64, 3, 1, 17_835_155)]
 ONE = """
 import torch
@@ -88,8 +87,7 @@ def test_kernels_that_are_not_deterministic_are_left_out_where_that_is_set(
     run(tmp_path, text.replace("ROW", repr(row)))
 
 
-# A view in channels-last order and a weight that is not, as where features come last: bytes beside the gradients that
-# are asked for, of the input, the weight and the bias, of which headers of cuDNN's are less than a kilobyte.
+# A view in channels-last order and a weight that is not: bytes next to gradients of input, weight, bias.
 PARTS = {"True, False, False": 13_056, "False, True, False": 0, "False, False, True": 10_601_216}
 OF_PARTS = """
 import torch
