@@ -39,12 +39,6 @@ from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.models.spec import MlaModule
 from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
 
-# Tensors of the residual stream alive at once while the MLP works: what attention gave, the residual that came in (the
-# caller of a compiled piece holds both), and the residual that goes on.
-STREAMS = 3
-# Residual and hidden states that a pipeline stage receives or hands on, kept for good
-# (v1/worker/gpu_model_runner.py, intermediate_tensors).
-HANDED_ON = 2
 # Inductor times its kernels the first time that they run, and clears the L2 cache with a buffer of its size between
 # runs (torch/_inductor/runtime/benchmarking.py, InductorBenchmarker). MiB of L2 by capability, NVIDIA's whitepapers;
 # of cards not listed the smallest.
@@ -66,6 +60,7 @@ class VllmRelease(msgspec.Struct, frozen=True, kw_only=True):
     pins: bool = False
     state_pages: int = 1
     is_piecewise: bool = False
+    pads_videos: bool = False
     holds_reduced: bool = False
     torch_only: bool = False
     counts_groups: bool = False
@@ -76,7 +71,7 @@ RELEASES = tuple(msgspec.convert(row, VllmRelease) for row in _TABLES["vllm"])
 V1_OF_7 = msgspec.convert(_TABLES["v1_of_7"], VllmRelease)
 FITTED = msgspec.convert(_TABLES["fitted"], dict[str, float])
 FIRST = msgspec.convert(_TABLES["first"], dict[str, tuple[int, ...]])
-TOWERS = msgspec.convert(_TABLES["towers"], dict[str, int])
+SIZES = msgspec.convert(_TABLES["sizes"], dict[str, int])
 FIRST_RUNNER = next(one for one in RELEASES if not one.is_v2)  # that models with states or experts stay in
 
 
@@ -114,17 +109,19 @@ def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, int
         return 0, 0, ""
     each = rule.fixed or max((rule.most or (rule.longest or 0) ** 2) // (rule.cell or 1) ** 2, 1)
     of_tower = each
-    if rule.most == TOWERS["pixels_of_qwen_2"]:
-        each *= min(max(run.length // each, 1), TOWERS["grids"])
+    if rule.most == SIZES["pixels_of_qwen_2"]:
+        each *= min(max(run.length // each, 1), SIZES["grids"])
         of_tower = each
-    elif rule.fixed == TOWERS["gemma_4"]:
-        each, of_tower = TOWERS["video"], TOWERS["of_frames"]
+    elif rule.fixed == SIZES["gemma_4"]:
+        each, of_tower = SIZES["video"], SIZES["of_frames"]
+    elif rule.most == SIZES["pixels_of_qwen_3"] and run.release.pads_videos:
+        each, of_tower = SIZES["padded_video"], SIZES["of_qwen_3"]
     items = max(min(run.tokens // each, run.sequences * max(run.length // each, 1)), 1)
     patches, h = tower.positions(of_tower * items), tower.hidden_size
     mlp = (3 if tower.gated_mlp else 2) * tower.intermediate_size
     attending = 4
     if tower.rotary:
-        older = int(FITTED["attending"]) if rule.most != TOWERS["pixels_of_dots"] else TOWERS["attending_dots"]
+        older = int(FITTED["attending"]) if rule.most != SIZES["pixels_of_dots"] else SIZES["attending_dots"]
         attending = int(FITTED["attending_later"]) if run.release.since >= FIRST["later_towers"] else older
     widest, stream = max(attending * h, mlp) // run.tensor, 3 if tower.rotary else 2
     words = f"{items} x {each:,} tokens of images: {patches:,} patches x {run.itemsize} B x ({tower.pixels} pixels + "
@@ -151,12 +148,12 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     profile_run).
     """
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
-    twice, stream = 2 if model.gated_mlp else 1, f"{STREAMS} x {model.hidden_size} stream"
+    twice, stream = 2 if model.gated_mlp else 1, f"{SIZES['streams']} x {model.hidden_size} stream"
     embeddings, encoding, images = encoded_images(model, run) if share.begins else (0, 0, "")
     words_seen = 0  # how often each word came in each sequence, and which are in its prompt
     if run.release.is_v2 and share.ends:
         words_seen = sum(rounded(run.sequences * size * 4) for size in (run.vocabulary, -(-run.vocabulary // 32)))
-    resident = embeddings + words_seen + (HANDED_ON * wide if share.stages > 1 else 0)
+    resident = embeddings + words_seen + (SIZES["handed_on"] * wide if share.stages > 1 else 0)
     keeps = run.release.keeps_workspace
     if model.num_experts is not None and share.stop > model.first_k_dense_replace and keeps and not run.mxfp4:
         # The two buffers in which experts work, kept from the first pass on and shared by all layers:
@@ -183,7 +180,7 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
         chosen = model.num_experts_per_tok or 1
         mlp = max(mlp, chosen * (3 * model.expert_size + model.hidden_size))
         words = f"{stream} + {chosen} experts x (3 x {model.expert_size} + {model.hidden_size})"
-    passing = resident + STREAMS * wide + rounded(run.tokens * max(attending, mlp) * run.itemsize) + run.tuned
+    passing = resident + SIZES["streams"] * wide + rounded(run.tokens * max(attending, mlp) * run.itemsize) + run.tuned
     words = f"{run.tokens:,} tokens x {run.itemsize} B x ({attention if attending >= mlp else words})"
     moments = [(passing, words), (embeddings + encoding, images)]
     if run.tuned_table:
@@ -248,16 +245,11 @@ PIECES = 3 + MOST_CAPTURED // 8  # 1, 2, 4 and multiples of 8 (config.py, _set_c
 FLASHINFER = (12, 0)
 GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to logs of H100s"
 SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
-# V0 captures decoding passes only. Tokens of its chunks, made of longer sequences from Ampere on
-# (vllm/config.py, SchedulerConfig).
-LONG, CHUNK, AMPERE = 32768, 2048, (8, 0)
+AMPERE = (8, 0)
 # What a checkpoint may leave out of each format (Unsloth's dynamic files: nf4-double).
 CHECKPOINTS: dict[str, Literal["attention", "attention and outer layers"]] = {
     **dict.fromkeys(("fp8", "int4", "int8", "nvfp4"), "attention"), "nf4-double": "attention and outer layers",
 }  # fmt: skip
-# The smallest groups of 4-bit weights with a scale (llm-compressor's W4A16 has 128, others' files down to 32),
-# and tensors of a stream's width that a layer with states may hold beyond attention (fla/ops, chunk: in fp32).
-SMALLEST_GROUP, STATES_STREAMS = 32, 8
 # Marlin pads the width of MXFP4 experts to 128 and the stream's to 256 (65.97 GiB of gpt-oss-120b, vllm#23278),
 # FlashInfer on Blackwell both to 256. Triton on Hopper swizzles values along the products' inner dimension in steps of
 # 256 (64.38 GiB, vllm#33155), which vLLM takes there from 0.11 on.
@@ -298,7 +290,7 @@ class Server:
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
         refuse_settings_of_others(run, "vLLM")
-        is_gemma_4 = model.image_tokens is not None and model.image_tokens.fixed == TOWERS["gemma_4"]
+        is_gemma_4 = model.image_tokens is not None and model.image_tokens.fixed == SIZES["gemma_4"]
         if run.text_only:
             tensors = tuple(group for group in model.tensors if group.place != "tower")
             model = msgspec.structs.replace(model, tower=None, tensors=tensors)
@@ -309,10 +301,10 @@ class Server:
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
         version = engine_release(run, "vLLM", "0.19") or RELEASES[0].since
         self.release = next(one for one in RELEASES if one.since <= version)
-        has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
+        self.has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
         if run.is_v1 is not None and V1_OF_7.since <= version < FIRST["without_v0"] and run.is_v1 == self.release.is_v0:
             self.release = V1_OF_7 if run.is_v1 else next(one for one in RELEASES if one.is_v0)
-        elif self.release.is_v2 and version < FIRST["v2_for_all"] and (model.num_experts or has_states):
+        elif self.release.is_v2 and version < FIRST["v2_for_all"] and (model.num_experts or self.has_states):
             self.release = msgspec.structs.replace(FIRST_RUNNER, state_pages=self.release.state_pages)
         unpacks = run.quantization == "nf4-double" and self.release.since >= FIRST["single_scales"]
         self.loaded = msgspec.structs.replace(run, quantization="nf4") if unpacks else run
@@ -329,18 +321,20 @@ class Server:
         self.tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
         if not run.max_num_batched_tokens:
             if self.release.is_v0:
-                chunked = self.length > LONG and device.capability >= AMPERE
-                self.tokens = CHUNK if chunked else max(self.length, TOKENS)
+                chunked = self.length > SIZES["long"] and device.capability >= AMPERE
+                self.tokens = SIZES["chunk"] if chunked else max(self.length, TOKENS)
             hears = any(group.name.startswith("audio.") for group in model.tensors)
             if version >= FIRST["widened"] and model.tower and is_gemma_4 and not hears:
-                self.tokens = max(self.tokens, TOWERS["video"])
+                self.tokens = max(self.tokens, SIZES["video"])
             self.tokens = min(self.tokens, self.sequences * self.length)  # no more than so many whole sequences
         at_once = parallel.pipeline + 1 if self.release.is_v2 else max(parallel.pipeline, 2)
         self.ahead = self.tokens * (at_once if version >= FIRST["in_flight"] else 1)
         # Whole passes of up to `sequences`, and pieces of twice as many in V1 (config/vllm.py, _set_cudagraph_sizes).
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
-        self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
-        self.captured = PIECES if self.release.is_piecewise else self.captured
+        is_gpt_oss = run.quantization == "mxfp4" and version >= FIRST["pieces_of_gpt_oss"]
+        pieces = SIZES["pieces_of_gpt_oss"] if is_gpt_oss else bisect(sizes, 2 * self.sequences)
+        whole = bisect(sizes, self.sequences) + pieces * (not self.release.is_v0)
+        self.captured = PIECES if self.release.is_piecewise else whole
         self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
         rooms = [(self.budget - worker.fixed) // worker.pages.page for worker in self.workers]
         self.blocks = min(rooms)
@@ -356,6 +350,9 @@ class Server:
         rotary = 0  # sines and cosines of every position, one table for all layers
         if model.position == "rope" and model.max_position_embeddings is not None:
             width = model.qk_rope_head_dim or model.head_size
+            most = model.image_tokens.most if model.image_tokens else None
+            if most in {SIZES["pixels_of_qwen_2"], SIZES["pixels_of_qwen_3"]} and not self.has_states:
+                width *= SIZES["m_rope"]
             rotary = rounded(model.max_position_embeddings * width * recipe.compute)
         is_tuned = not run.enforce_eager and release.tunes_embedding and share.begins and model.tower is None
         batch = ProfiledPass(
@@ -523,12 +520,12 @@ class Server:
             more = weights_of(part, plain, recipe).blocks.bytes - size
             reasons.append(f"as the checkpoint's config.json leaves {left} in 16 bits or not (run.unquantized)")
             if run.quantization == "int4":
-                more += int(size * (16 / SMALLEST_GROUP - 20 / GROUP) / 4)
-                reasons.append(f"and has groups of {SMALLEST_GROUP} or {GROUP}")
+                more += int(size * (16 / SIZES["smallest_group"] - 20 / GROUP) / 4)
+                reasons.append(f"and has groups of {SIZES['smallest_group']} or {GROUP}")
             less = more
         kinds = decoder_spec(part.model).caches(part.first, part.stop)
         if any(kind.state or kind.state_fp32 for kind in kinds):
-            less += STATES_STREAMS * self.tokens * part.model.hidden_size * recipe.compute
+            less += SIZES["states_streams"] * self.tokens * part.model.hidden_size * recipe.compute
             reasons.append("a pass through layers with states is counted as through attention of the same sizes")
         unified = self.device.name.startswith(UNIFIED)
         for holds, reason in (
