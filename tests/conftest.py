@@ -54,17 +54,17 @@ GARBAGE = 2_000  # objects after which new ones are looked through, as in the da
 # Some five seconds and more each, the longest first: one that began last would run alone at the end (`make test` keeps
 # this order).
 LONGEST = (
-    "test_printed_commands.py", "test_plugin.py", "test_jobs.py", "test_outside_values.py", "test_distributions.py",
-    "test_accuracy.py", "test_record.py", "test_screens.py", "test_odd_terminals.py", "test_screenshots.py",
-    "test_one_answer.py", "test_plan.py", "test_articles.py", "test_collectives.py", "test_fit_command.py",
-    "test_traced_as_it_is.py", "test_names.py", "test_run_command.py", "test_traced_golden_runs.py",
-    "test_recording.py", "test_api.py", "test_dashboard.py", "test_presets_bundled.py", "test_editor.py",
-    "test_drafts.py", "test_plan_changes.py", "test_differential.py", "test_history_screen.py",
-    "test_trace_handed_over.py", "test_commands.py", "test_fuzz.py", "test_hosts.py", "test_every_screen.py",
-    "test_keys.py", "test_interpreters.py", "test_planner.py", "test_estimates.py", "test_decoders_built.py",
-    "test_editor_files.py", "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py",
-    "test_values.py", "test_replay.py", "test_wrong_input.py", "test_editor_pictures.py", "test_error_owner.py",
-    "test_patches_by_name.py",
+    "test_jobs.py", "test_printed_commands.py", "test_plugin.py", "test_values.py", "test_articles.py",
+    "test_outside_values.py", "test_plan.py", "test_fuzz.py", "test_dry_run_command.py", "test_fit_command.py",
+    "test_shielded_jobs.py", "test_screens.py", "test_emulated_torch.py", "test_one_answer.py", "test_editor.py",
+    "test_patches_by_name.py", "test_differential.py", "test_run_command.py", "test_commands.py", "test_record.py",
+    "test_probe_matrix.py", "test_training_cases.py", "test_trace_handed_over.py", "test_names.py",
+    "test_traced_golden_runs.py", "test_plan_maps.py", "test_editor_files.py", "test_every_screen.py", "test_known.py",
+    "test_history_screen.py", "test_dashboard.py", "test_screenshots.py", "test_crashes.py", "test_cell_diff.py",
+    "test_recording.py", "test_odd_terminals.py", "test_matrix.py", "test_job_control.py", "test_error_owner.py",
+    "test_traced_as_it_is.py", "test_interpreters.py", "test_scripts.py", "test_configs.py", "test_themes.py",
+    "test_timeline.py", "test_planner.py", "test_shutdown.py", "test_signals.py", "test_keys.py", "test_hosts.py",
+    "test_pictures.py", "test_drafts.py", "test_distributions.py", "test_kernels_of_others.py", "test_keybar.py",
 )  # fmt: skip
 
 
