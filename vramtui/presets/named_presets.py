@@ -269,5 +269,5 @@ def _words(name: str) -> Iterator[re.Match[str]]:
     plain = name.lower().rstrip("/")
     text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(plain).name if "." in plain else plain)
     for short, whole_name in _ALIASES.items():
-        text = re.sub(rf"{re.escape(short)}$", whole_name, text)
+        text = text.removesuffix(short) + whole_name if text.endswith(short) else text
     return _PARTS.finditer(text)
