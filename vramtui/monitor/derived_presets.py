@@ -155,9 +155,7 @@ HINT = "m gives it a preset."
 
 
 def _folder_of(pid: int, command: str) -> str:
-    """Return the folder of a process, within its mounts, if only files there can name its model: the words of its
-    command are a script of that folder, flags and numbers. Else empty.
-    """
+    """Return the folder and mounts of a process whose command has only a script, flags and numbers; else empty."""
     program, *words = command.split() or [""]
     if ".py" not in command or not _PROGRAM.fullmatch(program) or not all(map(_NAMELESS.fullmatch, words)):
         return ""

@@ -340,8 +340,9 @@ def _cells(segments: Iterable[Segment]) -> list[Cell]:
             continue
         if not text.strip(NARROW):
             # Most of a frame's thousands of cells are blank or lines.
-            is_run = text.count(text[:1]) == len(text)
-            cells.extend(repeat((text[0], style), len(text)) if is_run else zip(text, repeat(style)))
+            is_run, blank = text.count(text[:1]) == len(text), (" ", style)
+            own = [] if is_run else [blank if character == " " else (character, style) for character in text]
+            cells.extend(own or repeat((text[:1], style), len(text)))
             continue
         if not text.isprintable():
             text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -86,6 +86,7 @@ class Ancestors(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 _WORKER = re.compile(r"(?:TP|PP|DP|EP)\d+")
+_runtime_of = lru_cache(Runtime)  # thousands of processes share few
 PROGRAM = "app:"  # how the name of a process begins whose program is known by its folder, or whose notebook is known
 
 
@@ -129,7 +130,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
         """Settings of its runtime that affect its memory."""
         rank = self.rank
         ranks = None if rank is None else (rank.size, rank.launcher)
-        return Runtime(self.module_loading, self.torch, self.alloc_conf, ranks)
+        return _runtime_of(self.module_loading, self.torch, self.alloc_conf, ranks)
 
     @property
     def job(self) -> str | None:
