@@ -143,9 +143,7 @@ class Offloaded:
         return tuple(
             kind
             if kind.window is None
-            else LayerCache(
-                layers=kind.layers, per_token=kind.per_token, window=_in_steps(kind.window * each + self.batch)
-            )
+            else msgspec.structs.replace(kind, window=_in_steps(kind.window * each + self.batch))
             for kind in decoder_spec(self.model).caches(first, stop)
         )
 
@@ -299,14 +297,15 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             for gpu, (size, cached, works) in enumerate(rows)
         ]
         notes.append(f"bytes of one card of {gpus}: CUDA{fullest}, the fullest")
+        if not run.tensor_split and there.layers:
+            least, most = (format_bytes(cache * (there.layers + one) // there.layers) for one in (-1, 1))
+            notes[-1] += f"; kv cache {least} to {most}: without -ts layers are shared by free memory, give or take one"
     if there.all_logits > compute:
-        before = f"llama.cpp before June 2026 takes {format_bytes(there.all_logits)} as compute buffer"
-        notes.append(f"{before}, logits of each token in it")
+        size = format_bytes(there.all_logits)
+        notes.append(f"llama.cpp before June 2026 takes {size} as compute buffer, logits of each token in it")
     states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
     if model.num_experts or states or not (there.is_whole and (there.output or gpus > 1)):
-        notes.append(
-            "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
-        )
+        notes.append("the compute buffer is give or take a quarter: llama.cpp places copies and experts among the rest")
     all_there = msgspec.structs.replace(run, gpu_layers=None, cpu_moe=None, no_kv_offload=False)
     every, on_gpus = Offloaded(model, all_there), Offloaded(model, run)
     if not on_gpus.is_whole or not on_gpus.output or on_gpus.without_experts or run.no_kv_offload:
