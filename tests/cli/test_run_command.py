@@ -317,7 +317,7 @@ else:
 """
 # The trace has the processor only where nobody else wants it; tests beside this one do.
 AS_EVERYBODY = (
-    "from vramtui.dryrun import child; child.let_others_go_first = lambda pid: None; "
+    "from vramtui.dryrun import child; child.let_others_go_first = lambda pid, **_: None; "
     "import runpy; runpy.run_module('vramtui', run_name='__main__', alter_sys=True)"
 )
 

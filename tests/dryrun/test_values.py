@@ -145,10 +145,24 @@ def test_few_numbers_are_followed_until_their_storages_are_gone(mode: Any) -> No
     assert mode.values.value_of(zeros) is None
 
 
+MADE: dict[str, Callable[[Any], Any]] = {
+    "drawn in place": lambda _: torch.empty(LARGE).uniform_(),
+    "drawn": lambda _: torch.randn(2, LARGE // 2),
+    "of one number": lambda _: torch.ones(LARGE, dtype=torch.bfloat16),
+    "like another": torch.zeros_like,
+    "of another type": lambda x: x.to(torch.bfloat16).clone().mul_(2),
+    "scaled": lambda x: x * 0.02,
+    "put together": lambda x: torch.cat([x, x]).view(2, -1).T.contiguous(),
+    "copied": lambda x: torch.empty(LARGE).copy_(x),
+}
+
+
 @pytest.mark.parametrize("drawn", [0, DRAWN])
-def test_large_tensors_of_the_host_are_left_blank_after_many_numbers(drawn: int) -> None:
+@pytest.mark.parametrize("kind", MADE)
+def test_large_tensors_of_the_host_are_left_blank_after_many_numbers(kind: str, drawn: int) -> None:
     with Following(bring=lambda _: None) as mode:
-        mode.values.drawn_on_host = drawn - LARGE
-        weights = [torch.empty(LARGE).normal_(), torch.empty(LARGE).uniform_(), torch.empty(9).normal_()]
-        assert [bool(mode.values.is_guess(one) & BLANK) for one in weights] == [False, drawn > 0, False]
-        assert bool(mode.values.is_guess(weights[1].to(torch.bfloat16).clone().mul_(2)) & BLANK) is bool(drawn)
+        mode.values.drawn_on_host = drawn
+        made = MADE[kind](torch.empty(LARGE).normal_())
+        assert bool(mode.values.is_guess(made) & BLANK) is bool(drawn)
+        others = torch.empty(9).normal_(), torch.ones(LARGE, dtype=torch.int8), made.flatten()[:9] * 2, made.sum()
+        assert not any(mode.values.is_guess(one) & BLANK for one in others)

@@ -49,11 +49,7 @@ MEMORY = (
     ("swap_total", b"SwapTotal"),
     ("swap_free", b"SwapFree"),
 )
-METRICS = (
-    *("utilization", "memory_utilization", "throttle_reasons", "ecc_errors"),
-    *NUMBERS,
-    *counters.METRICS,
-)
+METRICS = (*("utilization", "memory_utilization", "throttle_reasons", "ecc_errors"), *NUMBERS, *counters.METRICS)
 
 
 class Card:

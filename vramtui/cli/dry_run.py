@@ -62,7 +62,7 @@ def dry_run(
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.core.estimate.fits import SIGNS
-    from vramtui.dryrun.command import RunTools, engine_of, prepared
+    from vramtui.dryrun.command import RunTools, engine_of, host_note, prepared
     from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.job_command import DryRunJob
     from vramtui.dryrun.largest_batch import batch_flag, sentence_of
@@ -91,9 +91,12 @@ def dry_run(
     )
     tools = RunTools(open_listener, cache_dir(), None if json else show_phase)
     engine, note = engine_of(job, tools)
-    if note:
-        sys.stderr.write(exit_codes.for_terminal(f"note: {note}") + "\n")
-    answers = [run(job, one, engine, tools) for one in gpus]
+    for text in filter(None, (note, host_note(job, engine))):
+        sys.stderr.write(exit_codes.for_terminal(f"note: {text}") + "\n")
+    answers: list[GpuAnswer] = []
+    for asked in gpus:
+        answers.append(run(job, asked, engine, tools))
+        engine = answers[-1].result.engine if answers[-1].result else engine
     result, largest = answers[0].result, None
     if largest_batch and len(gpus) == 1 and result is not None and result.verdict == "does not fit":
         flag = batch_flag(job.words, batch_option, job.folder)
@@ -116,11 +119,7 @@ def dry_run(
 
             print_json(
                 DryRunDocument(
-                    command=tuple(command),
-                    engine=engine,
-                    exit_code=code,
-                    gpus=tuple(answers),
-                    largest_batch=largest,
+                    command=tuple(command), engine=engine, exit_code=code, gpus=tuple(answers), largest_batch=largest
                 )
             )
         elif len(answers) > 1:
@@ -198,7 +197,6 @@ def _gpus(words: list[str], gpu: str | None, memory: str | None) -> list[tuple[D
 
 
 def exit_code(answers: "Sequence[GpuAnswer]") -> int:
-    """The exit code of the worst answer: failed, then does not fit, then unknown."""
     verdicts = {answer.verdict for answer in answers}
     if "failed" in verdicts:
         return exit_codes.BAD_INPUT
@@ -253,7 +251,6 @@ OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: "DryRun") -> None:
-    """The verdict, the timeline, the peak and its largest allocations, and the notes."""
     width = columns()
     bars = Bars()
     verdict = textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
@@ -290,7 +287,6 @@ def print_result(result: "DryRun") -> None:
 
 
 def print_note(note: str) -> None:
-    """Print a note: its first line broken to the width, further lines (a command) as they are."""
     first, *others = note.splitlines()
     print(textwrap.fill(printable(first), columns(), subsequent_indent="  ", break_on_hyphens=False))
     for line in others:

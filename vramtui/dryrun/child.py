@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, format_bytes
 from vramtui.probe.socket_dir import RUN, SOCKET
 
 if TYPE_CHECKING:
@@ -92,6 +94,18 @@ class CancelledError(Exception):
     """The dry run was cancelled."""
 
 
+class HostFullError(UserError):
+    """The host has not enough memory for the job."""
+
+
+LEAST_LEFT, SHARE_LEFT = (
+    GIB,
+    20,
+)  # of the host's memory, bytes and one part in so many, when a job that fills it is ended
+LOOK_EVERY = 0.5  # seconds between looks at how much of a full host's memory is the job's
+_HELD = re.compile(rb"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)  # of /proc/PID/smaps_rollup, Linux 5.4 on
+
+
 def run_supervised(
     job: DryRunJob,
     command: Sequence[str],
@@ -100,7 +114,7 @@ def run_supervised(
     cancel: threading.Event | None,
     is_over: Callable[[], bool],
 ) -> int:
-    """Run a dry run's job to its end, or until it `is_over`; end all that it started.
+    """Run a dry run's job to its end, or until it `is_over`; end all that it started. Its exit code as in a shell.
 
     Args:
         job: what it reads from the keyboard, its folder, and whether others go first.
@@ -110,14 +124,14 @@ def run_supervised(
         cancel: set it from another thread to end the job.
         is_over: asked 20 times a second.
 
-    Returns:
-        The exit code as a shell gives it.
-
     Raises:
         UserError: it cannot be started.
+        HostFullError: it was ended before it took the last of the host's memory.
         CancelledError: `cancel` was set.
     """
-    from vramtui.dryrun.shield import end_supervised  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.stream import host_memory  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.dryrun.shield import end_supervised, signal_all, started_by  # noqa: PLC0415 - run has none
 
     try:
         keeper = subprocess.Popen(  # noqa: S603 - the person's own command
@@ -133,23 +147,39 @@ def run_supervised(
     except OSError as error:
         raise UserError(f"the job cannot be started: {os_reason(error)}") from None
     try:
-        if job.is_idle:
-            let_others_go_first(keeper.pid)
+        let_others_go_first(keeper.pid, is_idle=job.is_idle)
+        next_look = 0.0
         while not is_over() and keeper.poll() is None:
             if cancel is not None and cancel.is_set():
                 raise CancelledError
+            host = host_memory()
+            total, free = host["memory_total"] or 0, host["memory_available"]
+            least = max(LEAST_LEFT, total // SHARE_LEFT)
+            if free is not None and free < least and time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK_EVERY
+                processes = started_by(keeper.pid)
+                # Each one's share of what it shares, and no files, which can be read again.
+                shares = (_HELD.findall(read_file(f"/proc/{pid}/smaps_rollup")) for pid in processes)
+                if (held := sum(int(size) << 10 for one in shares for size in one)) > least:
+                    signal_all(processes, signal.SIGKILL)
+                    raise HostFullError(
+                        f"the job was ended before the host's memory ran out: it held {format_bytes(held)} of "
+                        f"{format_bytes(total)}, others {format_bytes(total - free - held)}, and {format_bytes(free)} "
+                        "was left"
+                    )
             time.sleep(0.05)
     finally:
         code = end_supervised(keeper)
     return code
 
 
-def let_others_go_first(pid: int) -> None:
-    """Let a child have the processor and the disk when they are idle, and end before others if memory runs out."""
-    for act in (
+def let_others_go_first(pid: int, *, is_idle: bool = True) -> None:
+    """Let a child end before others if memory runs out, and have the processor and the disk only when they are idle."""
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
         lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
         lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
-        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
-    ):
+    )
+    for act in acts if is_idle else acts[:1]:
         with contextlib.suppress(OSError):
             act()

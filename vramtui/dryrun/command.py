@@ -14,10 +14,13 @@ from typing import IO
 
 import msgspec
 
+from vramtui.agent.stream import host_memory
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
+from vramtui.core.schema.workload import ServeRun
+from vramtui.dryrun.child import HostFullError
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda, workspaces_on_card
@@ -31,14 +34,21 @@ from vramtui.dryrun.job_command import (
     own_variables,
     python_of,
 )
-from vramtui.dryrun.reads import ReadPlace
+from vramtui.dryrun.reads import JOB_FILE, ReadPlace
 from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
+from vramtui.estimators.analytic import parameter_count
+from vramtui.models.readers.bounded import read_plain
+from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 from vramtui.probe.servers import LISTENS
 
 LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
+WAYS = 'weights take no memory with --engine fake, or on the meta device (`with torch.device("meta")`)'
+# The words of PyTorch (c10/core/impl/alloc_cpu.cpp, 2.13) and NumPy for more than the kernel gives.
+_REFUSED = re.compile(r"(?:you tried to allocate|Unable to allocate|unable to mmap) [^\n]*?(?:bytes|iB)\b")
 NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
+_LOADED = re.compile(r"""from_pretrained\(\s*["']([\w./-]{3,200})["']""")
 KILLED = 128 + 9
 OUTPUT_LINES, MOST_PRINTED = 60, 1 << 20  # that are shown, and bytes that are read for them
 STEPS = 2
@@ -149,8 +159,7 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
         return "fake", ""
     if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
         return "cuda", ""
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-    free = LEAST_HOST if available is None else int(available[1]) << 10
+    free = host_memory()["memory_available"] or LEAST_HOST
     if free < LEAST_HOST:
         return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
     try:
@@ -158,6 +167,32 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
     except UserError as error:
         return "fake", f"engine fake: {error}"
     return "cuda", ""
+
+
+def host_note(job: DryRunJob, engine: Engine) -> str:
+    """Say what the weights of the model that a command or its script names would take of the host's memory with engine
+    `cuda`, if that is more than is free; else empty. Servers read weights piece by piece.
+    """
+    place = JobPlace(Path(job.folder), "", {one: job.environment[one] for one in STORES if one in job.environment})
+    command, free, text = shlex.join(job.words), host_memory()["memory_available"] or 1 << 50, ""
+    with contextlib.suppress(UserError, StopIteration):
+        script = next(word for word in job.words if word.endswith(".py"))
+        text = read_plain(Path(job.folder, script), JOB_FILE).decode(errors="replace")
+    names = ("", *(f" --model {shlex.quote(name)}" for name in _LOADED.findall(text)[:3]))
+    for name in names if engine == "cuda" else ():
+        with contextlib.suppress(UserError, OSError, ValueError):
+            found = derived_preset(command + name, place)
+            if found is None or isinstance(found.preset.run, ServeRun):
+                continue
+            count = parameter_count(found.preset.model)
+            sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
+            instead = "is ended in time" if job.engine == "cuda" else "is run by engine fake"
+            return (
+                f"{found.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; this host has "
+                f"{format_bytes(free)} free. Random weights, those on the meta device, and checkpoints in their own "
+                f"dtype take none of it; a job that needs more {instead}"
+            ) * (2 * count > free)
+    return ""
 
 
 def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Engine | None = None) -> JobTrace:
@@ -191,18 +226,35 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
     """
     device, count = gpu
     name = device.name if count == 1 else f"{count}x{device.name}"
+    full = ""
     with tempfile.TemporaryFile() as output:
+        how = job, device, count, tools, None if job.show_output else output
         try:
-            run = _by_cuda if engine == "cuda" else _by_fake
-            result = run(job, device, count, tools, None if job.show_output else output)
+            try:
+                result = _by_cuda(*how) if engine == "cuda" else _by_fake(*how)
+            except UserError as error:
+                refused = _REFUSED.search(_printed(output))
+                if engine == "fake" or not (refused or isinstance(error, HostFullError)):
+                    raise
+                full = f"with engine cuda {refused[0] if refused else error}"
+                if job.engine == "cuda":
+                    raise UserError(f"{full}; {WAYS}") from None
+                output.truncate(0)
+                result = _by_fake(*how)
+                result = msgspec.structs.replace(result, warnings=(f"engine fake: {full}", *result.warnings))
         except TraceFailedError as failed:
             command = shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
-            needs = f"; {NEEDS_CUDA.format(command=command)}" if failed.beyond_trace else ""
+            needs = full or NEEDS_CUDA.format(command=command) * failed.beyond_trace
             lines = (*failed.output, *(f"  {frame}" for frame in failed.frames))
-            return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
+            return GpuAnswer(
+                gpu=name, verdict="failed", error="; ".join(filter(None, (str(failed), needs))), output=lines
+            )
         except UserError as error:
             lines, last = last_words(_printed(output))
-            has_reason = last and ("ended after" not in str(error) or _EXCEPTION.match(last))  # not its last step
+            is_full = full or isinstance(error, HostFullError)
+            has_reason = (
+                last and not is_full and ("ended after" not in str(error) or _EXCEPTION.match(last))
+            )  # not its step
             text, stated = "\n".join(lines), f"{error}: {last}" if has_reason else str(error)
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
@@ -249,7 +301,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     began = time.monotonic()
     ran = run_cuda(job, *how, output, tools.cancel)
     if ran.code == KILLED and not ran.ended_after:
-        raise UserError("the job was killed, perhaps because the host's memory ran out: --engine fake needs less of it")
+        raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
     again = msgspec.structs.replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
     is_repeatable = job.other_way == "" and not job.keep_files

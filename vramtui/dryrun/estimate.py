@@ -56,7 +56,6 @@ def request_of(workload: Workload, device: Device) -> TraceRequest:
 
 
 def ledger_of(result: DryRun) -> Ledger:
-    """The parts at the peak and the totals."""
     ledger = ledger_from_parts(
         {category: result.peak_categories.get(category, 0) for category in CATEGORIES},
         reserved=result.peak_reserved,
@@ -66,7 +65,6 @@ def ledger_of(result: DryRun) -> Ledger:
 
 
 def estimate_of(result: DryRun, workload: Workload) -> Estimate:
-    """The trace's answer in the form that all estimators have."""
     parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
     peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)

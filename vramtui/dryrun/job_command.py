@@ -82,7 +82,6 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def line(self) -> str:
-        """The interpreter in one line: its torch, its path and its Python."""
         built = f"CUDA {self.cuda}" if self.cuda else "CPU build"
         return printable(f"torch {self.torch} ({built}) in {self.path}, Python {self.python}, {self.why}")
 
@@ -364,7 +363,6 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
 
 
 def _shebang(path: Path) -> list[str]:
-    """The words of a file's first line after `#!`."""
     is_file = stat.S_ISREG(path.stat().st_mode)
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""

@@ -28,11 +28,9 @@ class BatchFlag(msgspec.Struct, frozen=True, kw_only=True):
     joined: bool
 
     def words(self, batch: int) -> tuple[str, ...]:
-        """The flag with another value, written as it was."""
         return (f"{self.flag}={batch}",) if self.joined else (self.flag, str(batch))
 
     def arguments(self, batch: int) -> tuple[str, ...]:
-        """The script's arguments with another batch."""
         return (*self.others[: self.place], *self.words(batch), *self.others[self.place :])
 
 
@@ -76,7 +74,6 @@ def _is_batch(flag: str) -> bool:
 
 
 def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch:
-    """Search below the batch that did not fit."""
     fits: dict[int, int] = {}
     over, until = flag.value, time.monotonic() + MOST_SECONDS
     for _ in range(MOST_TRACES):
@@ -108,7 +105,6 @@ def _guess(fits: dict[int, int], over: int, room: int) -> int:
 
 
 def sentence_of(largest: LargestBatch) -> str:
-    """The sentence that says what was found."""
     if not largest.largest:
         return (
             f"not even {largest.arguments} fits"

@@ -269,7 +269,6 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
 
 
 def _called(tree: ast.AST) -> set[str]:
-    """The names of the functions and methods that are called."""
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return {getattr(node, "attr", getattr(node, "id", "")) for node in called}
 
@@ -340,7 +339,6 @@ def _targets(node: ast.stmt) -> set[str] | None:
 
 
 def _appended(value: ast.expr) -> str | None:
-    """The list that something is appended to."""
     method: Any = getattr(value, "func", None)
     return getattr(method.value, "id", None) if getattr(method, "attr", "") in {"append", "extend"} else None
 

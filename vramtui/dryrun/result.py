@@ -13,16 +13,7 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
-CATEGORIES = (
-    "weights",
-    "gradients",
-    "optimizer",
-    "activations",
-    "inputs",
-    "workspaces",
-    "temporaries",
-    "kv_cache",
-)
+CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,12 +187,10 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether the job fits; None if that is unknown."""
         return None if self.verdict == "unknown" else self.verdict != "does not fit"
 
     @property
     def verdict_line(self) -> str:
-        """The verdict with its sign and sentence."""
         if self.unknown:
             return f"? unknown whether it fits {self.name}: {self.unknown}"
         if self.out_of_memory is None:
@@ -217,7 +206,6 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
-        """The peak, its parts, and what nvidia-smi would show; a line each."""
         step = "" if self.peak_step < 0 else f" {self.peak_step}"
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
@@ -227,7 +215,6 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
 
     def __repr__(self) -> str:
-        """The first line of the result's text, in brackets."""
         return f"<DryRun {str(self).partition(chr(10))[0]}>"
 
 
@@ -272,5 +259,4 @@ class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exact(self) -> bool:
-        """Return whether every batch between the two was tried."""
         return self.too_large == self.largest + 1

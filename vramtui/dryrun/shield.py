@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fcntl import ioctl
 from pathlib import Path
 from types import ModuleType
@@ -104,7 +104,6 @@ class Copies:
             self._gone.add(real)
 
     def is_changed(self, path: Any) -> bool:
-        """Return whether a folder holds anything that was written to or removed."""
         real = self._real(path)
         return real is not None and (
             self._is_there(self._scratch + real) or any(one.startswith(f"{real}/") for one in self._gone)
@@ -684,11 +683,11 @@ def keep_job() -> None:
             if waits and used_cuda and not was_ended:
                 waits, until = False, float("inf")
             if time.monotonic() >= until:
-                _signal_started(signal.SIGKILL)
+                signal_all(started_by(os.getpid()), signal.SIGKILL)
             seen = signal.sigtimedwait(ENDED, 0.2)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE
-                _signal_started(signal.SIGTERM)
+                signal_all(started_by(os.getpid()), signal.SIGTERM)
     if os.getppid() != order["parent"]:
         for folder in order["left"]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -711,15 +710,19 @@ def _become(command: list[str], scratch: str, unchanged: list[str]) -> NoReturn:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _signal_started(sign: signal.Signals) -> None:
-    """Signal the processes that this one started, and that these started."""
+def started_by(pid: int) -> set[int]:
+    """The processes that one started, and that these started."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_bytes().rpartition(b")")[2].split()[1])
     started: set[int] = set()
-    while more := {pid for pid, parent in parents.items() if parent in started | {os.getpid()}} - started:
+    while more := {one for one, parent in parents.items() if parent in started | {pid}} - started:
         started |= more
-    for pid in started:
+    return started
+
+
+def signal_all(pids: Iterable[int], sign: signal.Signals) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, sign)

@@ -35,7 +35,6 @@ class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
     result: DryRun
 
     def finished(self) -> FinishedTrace:
-        """The finished trace with the estimate that it amounts to."""
         from vramtui.dryrun.estimate import estimate_of  # noqa: PLC0415 - only where there is a trace
 
         return FinishedTrace(estimate_of(self.result, self.preset.preset.workload), self.result)
@@ -49,7 +48,6 @@ class Traces:
         self._of_jobs: set[Workload] = set()
 
     def keep(self, job: Job, trace: FinishedTrace) -> None:
-        """Use this trace from now on, instead of an earlier one."""
         self._done[job] = trace
 
     def read(self, path: Path) -> PresetFile:
@@ -68,7 +66,6 @@ class Traces:
         return workload in self._of_jobs
 
     def get(self, job: Job) -> FinishedTrace | None:
-        """The trace of a workload on a card."""
         known = self._done.get(job)
         if known is not None or not isinstance(job[0].model, TorchModel):
             return known

@@ -63,7 +63,6 @@ class GuessedNumber(float):
 
 
 def note_uses_of(number: float, way: Any, use: Any) -> GuessedNumber:
-    """Return a number that notes its uses."""
     guessed = GuessedNumber(number)
     guessed.way, guessed.use = way, use
     return guessed
@@ -100,6 +99,7 @@ class OperatorFacts(NamedTuple):
     Attributes:
         is_view: its result is a view, or it changes which memory a tensor is, and it writes nothing.
         is_random: its result is drawn, or is memory that holds nothing yet.
+        is_new: its result is drawn or holds one number, whatever it is given.
         fills: its result holds one number.
         written: position and name of each argument that it writes into, and whether the old value does not matter.
         numbers: positions of tensors in the schema, where Python may give a number.
@@ -111,6 +111,7 @@ class OperatorFacts(NamedTuple):
 
     is_view: bool
     is_random: bool
+    is_new: bool
     fills: bool
     written: tuple[tuple[int, str, bool], ...]
     numbers: tuple[int, ...]
@@ -147,8 +148,6 @@ class StorageValue:
 
 
 class Values:
-    """Values of one process's tensors."""
-
     def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
         self.epoch = 0
@@ -292,25 +291,21 @@ class Values:
                 engine.clear(tensor)
 
     def forget(self, tensor: Any) -> None:
-        """Know nothing more of a tensor's storage."""
         entry = self.entries.pop(tensor.untyped_storage()._cdata, None)  # noqa: SLF001 - as above
         if entry is not None:
             self._storage._free_weak_ref(entry.reference)  # noqa: SLF001 - as above
 
     def mark(self, tensor: Any, kind: int = GUESS) -> Any:
-        """Note that a tensor on the host holds a guess, and return it."""
         self.guessed_on_host += 1
         self._new_entry(tensor, is_guess=kind, epoch=None)
         return tensor
 
     def receive(self, tensor: Any) -> None:
-        """Note that another rank may write into a tensor."""
         self._new_entry(tensor, is_guess=0, epoch=None).is_received = True
 
     # Operators.
 
     def operator(self, op: Any) -> OperatorFacts:
-        """Read an operator's schema, once."""
         if (known := self._operators.get(op)) is not None:
             return known
         schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
@@ -326,6 +321,7 @@ class Values:
         facts = self._operators[op] = OperatorFacts(
             is_view=is_view,
             is_random=tag in op.tags or "empty" in name or namespace not in ("aten", "c10d", "_c10d_functional"),
+            is_new=name in FILLS or (namespace == "aten" and tag in op.tags),
             fills=name in FILLS,
             written=written,
             numbers=tuple(
@@ -420,8 +416,15 @@ class Values:
         if not followed:
             device = kwargs.get("device")
             if device is None or device.type == "cpu":
-                is_large = bool(tensors) and tensors[0].numel() >= LARGE and self._bring is not None
-                blank = self._left_blank(facts, args, kwargs, tensors) if is_large else None
+                size = (
+                    tensors[0].numel()
+                    if tensors
+                    else math.prod(args[0])
+                    if facts.is_new and type(args[0]) is list
+                    else 0
+                )
+                is_large = size >= LARGE and self._bring is not None
+                blank = self._left_blank(op, facts, args, kwargs, tensors) if is_large else None
                 if blank is not None:
                     return blank
                 return self._follow_host(facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
@@ -576,26 +579,43 @@ class Values:
                     places = self.torch.arange(1, len(one) + 1) * len(args[0]) // (len(one) + 1)
                 self.put(one, places, is_guess=GUESS | PLACES)
 
-    def _left_blank(self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
-        """A large tensor of the host that is drawn or made of drawn ones, as weights are: it takes none of the host's
-        memory. None for others.
+    def _left_blank(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+        """Large tensors of the host that are drawn, filled with one number, or made of such ones, as weights are: they
+        take none of the host's memory, nor time. None for others.
         """
-        first, *others = tensors
-        if first is not args[0] or not first.is_floating_point() or not self.is_plain(first):
+        if not all(map(self.is_plain, tensors)):
             return None
-        is_blank = self.is_guess(first) & BLANK
-        if not facts.written:
-            if not is_blank or facts.name not in ("_to_copy", "clone"):
+        first = tensors[0] if tensors else None
+        others = [one for one in tensors if one.numel() > MOST and not (facts.written and one is first)]
+        is_made = bool(others) and all(self.is_guess(one) & BLANK for one in others)
+        is_new = facts.is_new and not others
+        if facts.written:
+            if first is not args[0] or not first.is_floating_point() or not self._covers(first):
                 return None
-            with self._plainly():
-                blank = self.torch.empty_like(first, dtype=kwargs.get("dtype"), requires_grad=False)
-            return self.mark(blank, GUESS | BLANK)
-        if facts.is_random and not others:
-            self.drawn_on_host += first.numel()
-            is_blank |= self.drawn_on_host > DRAWN
-        elif facts.name != "copy_" and not all(self.is_guess(one) & BLANK for one in others if one.numel() > MOST):
+            self.drawn_on_host += first.numel() * is_new
+            stays = bool(self.is_guess(first) & BLANK) and (not others or is_made or facts.name == "copy_")
+            is_blank = stays or (is_new and self.drawn_on_host > DRAWN) or (is_made and facts.written[0][2])
+            return self.mark(first, GUESS | BLANK) if is_blank else None
+
+        if not is_made and not is_new:
             return None
-        return self.mark(first, GUESS | BLANK) if is_blank and self._covers(first) else None
+
+        without_memory = self.torch.utils._pytree.tree_map_only  # noqa: SLF001 - as above
+        with self._plainly(), self.torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
+            try:
+                metas = without_memory(self._tensor, lambda one: one.to("meta"), args)
+                metas = op(*metas, **(kwargs if is_made else {**kwargs, "device": "meta"}))
+            except Exception:
+                return None
+            outs = metas if isinstance(metas, (list, tuple)) else (metas,)
+            is_large = all(isinstance(one, self._tensor) and one.numel() >= LARGE for one in outs)
+            if not (is_large and all(one.is_floating_point() for one in outs)):
+                return None
+            self.drawn_on_host += sum(one.numel() for one in outs) * is_new
+            if is_new and self.drawn_on_host <= DRAWN:
+                return None
+            blanks = [self.mark(self.torch.empty_like(one, device="cpu"), GUESS | BLANK) for one in outs]
+        return type(metas)(blanks) if isinstance(metas, (list, tuple)) else blanks[0]
 
     def _follow_host(
         self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any

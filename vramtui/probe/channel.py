@@ -56,7 +56,6 @@ class Channel:
             self._speaking.release()
 
     def greet_again(self) -> None:
-        """The greeting has changed."""
         self._greeted.clear()
 
     def close(self) -> None:
@@ -136,5 +135,4 @@ def _connect(path: str) -> socket.socket | None:
 
 
 def own_uid() -> int:
-    """The user whom this process belongs to."""
     return os.getuid()

@@ -169,7 +169,6 @@ class Follower:
     # The engine that `Values.follow` asks.
 
     def note_size(self) -> None:
-        """Count the last read as one that makes a size."""
         self._reads.use(self._reads.last, 2)  # SIZED of `values`
 
     def answer(self, number: Any) -> Any:
@@ -183,7 +182,6 @@ class Follower:
         return type(number)(0) if TURNS.are_over(frame) else number
 
     def load(self, tensor: Any, value: Any) -> None:
-        """Write a value into the device's memory."""
         self._copy(tensor.detach(), value)
 
     def clear(self, tensor: Any) -> None:
@@ -195,7 +193,6 @@ class Follower:
     # What the operators of `choices` ask.
 
     def run_followed(self, act: Any) -> Any:
-        """The result of `act()`, whose own operators are followed."""
         core = self._torch._C  # noqa: SLF001 - as above
         exclude = core._dispatch_tls_set_dispatch_key_excluded  # noqa: SLF001 - as above
         before = core._dispatch_tls_is_dispatch_key_excluded(KEY)  # noqa: SLF001 - as above
@@ -206,11 +203,9 @@ class Follower:
             exclude(KEY, before)
 
     def value_of(self, tensor: Any) -> Any:
-        """A tensor's value on the CPU; None if it is unknown."""
         return self.values.value_of(tensor)
 
     def write(self, tensor: Any, numbers: Any, *, is_guess: bool) -> None:
-        """Let a tensor hold these numbers of the host."""
         if not self._is_capturing():
             self.load(tensor, numbers)
             self.values.put(tensor, numbers, is_guess=is_guess)
@@ -221,7 +216,6 @@ class Follower:
 
 
 def load_shared(name: str) -> Any:
-    """A module of `vramtui/dryrun`, the folder next to this package's."""
     if SHARED not in sys.modules:
         folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "dryrun")
         spec = importlib.util.spec_from_file_location(

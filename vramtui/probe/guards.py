@@ -152,7 +152,6 @@ def _conditions(path: str) -> dict[int, tuple[bool, int, int]]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Names that are read, and attributes of `self`."""
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in ("self", "torch", "len")}
     return names | {
         f".{one.attr}"

@@ -55,7 +55,6 @@ class Hooks:
         self._depth = 0  # of backward passes: a checkpointed layer begins another inside of one
 
     def put_on(self) -> None:
-        """Begin to watch."""
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         # The hook is off again before a compiled module's own code is looked at, so what this warns of cannot happen.
@@ -82,7 +81,6 @@ class Hooks:
         self._await_call()
 
     def begin_again(self) -> None:
-        """Forget what is going on: in a forked child nothing of it does."""
         self.watching, self.rest, self._stepping, self._depth = True, 0, None, 0
         self._counts = {}
         self._await_call()

@@ -28,16 +28,13 @@ class PeakHistory:
         self._labels: dict[int, list[tuple[int, str, str]]] = {}  # by address
 
     def begin(self) -> None:
-        """Ask PyTorch to keep its history."""
         memory = self._torch.cuda.memory
         memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)  # noqa: SLF001 - PyTorch documents it
 
     def turn(self, phase: str, step: int) -> None:
-        """`phase` of `step` ends."""
         self._turns.append((time.time_ns() // 1000, phase, step))
 
     def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
-        """Note where the tensors of models and optimizers are now."""
         for tensor, kind, name in parts_of(modules, optimizers):
             local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
             is_here = isinstance(local, self._torch.Tensor) and local.is_cuda
@@ -120,7 +117,6 @@ class PeakHistory:
             block["name"] = block["name"] or next(files, "").rpartition(".")[0]
 
         def line_of(frames: Iterable[dict[str, Any]]) -> str:
-            """The innermost line that is the job's own."""
             paths = ((frame["filename"], frame["line"]) for frame in frames)
             return next((f"{path}:{line}" for path, line in paths if path.endswith(".py") and is_own(path)), "")
 

@@ -92,11 +92,9 @@ class Reads:
 
     @property
     def is_known_next(self) -> bool:
-        """Return whether the host knows what is read next."""
         return self._known is not None
 
     def is_of_torch(self, frame: Any) -> bool:
-        """Return whether a frame runs code of PyTorch's own."""
         return bool(frame.f_code.co_filename.startswith(self._torch))
 
     def count_here(self, *, takes_all: bool = False) -> None:
@@ -108,7 +106,6 @@ class Reads:
         self._note((path, line, function, inside + (ALL if takes_all else mark)))
 
     def use(self, place: tuple[str, int, str, str], use: int) -> None:
-        """Note what the job does with a number that it read at a place."""
         self._note((*place[:3], place[3] + USES[use]))
 
     def goes_other_way(self, place: tuple[str, int, str, str]) -> bool:

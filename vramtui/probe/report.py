@@ -101,7 +101,6 @@ def _leaves(tree: Any, depth: int = 4) -> Iterable[Any]:
 
 
 def _sizes(torch: Any, things: Iterable[Any]) -> Sizes:
-    """Bytes of the distinct storages behind those of `things` that are tensors, in whole blocks on a CUDA device."""
     sizes: dict[Any, int] = {}
     seen = set()
     for thing in things:
@@ -166,7 +165,6 @@ class TensorTotals:
         self.sizes: dict[str, Sizes] = {}
 
     def meet(self, thing: Any, *, is_module: bool) -> bool:
-        """Return whether a module or an optimizer is new."""
         references = self._modules if is_module else self._optimizers
         reference = references.get(id(thing))
         if reference is not None and reference() is thing:
@@ -175,7 +173,6 @@ class TensorTotals:
         return True
 
     def alive(self) -> tuple[list[Any], list[Any]]:
-        """The optimizers and the models that are alive."""
         return _alive(self._optimizers), _alive(self._modules)
 
     def look(self, *, stepped: bool) -> None:

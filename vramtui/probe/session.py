@@ -38,7 +38,6 @@ class Allowance:
         self.spent = 0
 
     def affords(self) -> bool:
-        """Return whether there is anything left to spend now."""
         return self.spent < HEAD_START + SHARE * (perf_counter_ns() - self._began)
 
     def missing(self) -> float:
@@ -79,7 +78,6 @@ class ProbeSession:
         self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
 
     def arm(self) -> None:
-        """Put the hooks on."""
         self._hooks.put_on()
         self._quiet(self._loaders.put_on)()
         os.register_at_fork(after_in_child=self._quiet(self._begin_in_child))
@@ -114,7 +112,6 @@ class ProbeSession:
     # What the hooks tell.
 
     def turn(self, phase: str) -> None:
-        """The phase that was is over, and `phase` begins."""
         if _is_data_worker():
             return
         self._begin()
@@ -125,14 +122,12 @@ class ProbeSession:
         self._beat_if_due(BEAT)
 
     def call_begins(self, module: Any) -> None:
-        """`module` was called by none other."""
         if not _is_data_worker() and self._holdings.meet(module, is_module=True):
             self._next_parts = 0.0
             if self._peak is not None:
                 self._peak.look([], [module], stepped=False)
 
     def step_begins(self, optimizer: Any) -> None:
-        """`optimizer` is about to step: what it trains has gradients now."""
         if self._holdings.meet(optimizer, is_module=False):
             self._next_parts = 0.0
         if self._looks_at_parts():
@@ -141,7 +136,6 @@ class ProbeSession:
             self._peak.look(*self._holdings.alive(), stepped=False)
 
     def step_ends(self, _optimizer: Any) -> None:
-        """An optimizer has stepped."""
         if _is_data_worker():
             return
         now, before = time.monotonic(), (self._step, self._last_step)
@@ -172,7 +166,6 @@ class ProbeSession:
             self._hooks.rest = min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
 
     def leave(self) -> None:
-        """Tell the end, flush, and be gone."""
         with contextlib.suppress(Exception):
             self._end()
         for stream in (sys.stdout, sys.stderr):
@@ -191,7 +184,6 @@ class ProbeSession:
     # What is reported.
 
     def _begin(self, *, cuda: bool = False) -> None:
-        """Report the job from here on until the process ends."""
         if not self._begun:
             self._begun = True
             end, util = self._quiet(self._end), sys.modules.get("multiprocessing.util")
@@ -319,7 +311,6 @@ def arm(torch: Any) -> None:
 
 
 def _number_in_environment(names: tuple[str, ...]) -> int | None:
-    """The first of these variables that holds a number."""
     for name in names:
         value = os.environ.get(name, "")
         if value.isascii() and value.isdigit() and len(value) < 10:
@@ -328,12 +319,10 @@ def _number_in_environment(names: tuple[str, ...]) -> int | None:
 
 
 def _shortened(text: str, longest: int = 200) -> str:
-    """The beginning of `text`, with what is no Unicode replaced."""
     return text[:longest].encode("utf-8", "replace").decode()
 
 
 def _is_data_worker() -> bool:
-    """Return whether this process only loads data for another."""
     module = sys.modules.get("torch.utils.data._utils.worker")
     return module is not None and getattr(module, "_worker_info", None) is not None
 

@@ -201,38 +201,16 @@ def test_a_function_is_called_in_a_module_that_is_not_main(tmp_path: Path) -> No
     assert result.timeline[-1].peak_allocated == 512
 
 
-def test_it_ends_after_the_steps_however_long_the_script_goes_on(tmp_path: Path) -> None:
-    result = traced(
-        tmp_path,
-        STEP
-        + """
-while True:
-    net(torch.randn(4, 8, device="cuda")).sum().backward()
-    try:
-        optimizer.step()
-        optimizer.zero_grad()
-    except Exception:
-        raise SystemExit(3)
-""",
-        steps=2,
-    )
-    assert max(row.step for row in result.timeline) == 1
+CATCHING = "    try:\n        optimizer.step()\n    except Exception:\n        raise SystemExit(3)\n"
 
 
-def test_an_optimizers_next_step_counts_also_where_forward_is_called_by_its_name(tmp_path: Path) -> None:
-    """As layers do that each train themselves, with an optimizer of their own."""
-    result = traced(
-        tmp_path,
-        STEP
-        + """
-while True:
-    optimizer.zero_grad()
-    net.forward(torch.randn(4, 8, device="cuda")).sum().backward()
-    optimizer.step()
-""",
-        steps=2,
+@pytest.mark.parametrize(("call", "step"), [("net(", CATCHING), ("net.forward(", "    optimizer.step()\n")])
+def test_it_ends_after_the_steps_however_long_the_script_goes_on(tmp_path: Path, call: str, step: str) -> None:
+    """Also where forward is called by its name, as layers do that each train themselves."""
+    loop = (
+        f"while True:\n    {call}torch.randn(4, 8, device='cuda')).sum().backward()\n{step}    optimizer.zero_grad()\n"
     )
-    assert max(row.step for row in result.timeline) == 1
+    assert max(row.step for row in traced(tmp_path, STEP + loop, steps=2).timeline) == 1
 
 
 GAN = """
@@ -254,14 +232,6 @@ def test_a_step_is_one_of_each_optimizer(tmp_path: Path) -> None:
     assert [row.step for row in result.timeline if row.phase == "step"] == [0, 0, 1, 1, 2]
     assert [row.step for row in result.timeline if row.phase == "backward"] == [0, 0, 1, 1, 2]
     assert result.peak_allocated > 2 * 40000 * 64 * 4
-
-
-@pytest.mark.parametrize(
-    ("ending", "said"), [("3", "the job ended with 3"), ("'no data'", "the job ended with 1: no data")]
-)
-def test_a_script_that_gives_up_is_told(tmp_path: Path, ending: str, said: str) -> None:
-    with pytest.raises(TraceFailedError, match=said):
-        traced(tmp_path, f"import sys\nprint('reading')\nsys.exit({ending})\n")
 
 
 def test_a_script_that_ends_well_is_done(tmp_path: Path) -> None:
@@ -288,16 +258,21 @@ def test_what_it_said_and_where_it_failed_come_with_the_error(tmp_path: Path) ->
     ]
 
 
-def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TraceFailedError, match="the job ended with 7 before"):
-        traced(tmp_path, "import os\nos._exit(7)\n")
+ABORTS = "def last():\n    os.abort()\nsys.stderr.write('  what():  no such device\\n')\nlast()\n"
 
 
-def test_a_process_that_a_library_ends_is_told_with_the_codes_line(tmp_path: Path) -> None:
-    """As PyTorch does where an exception of C++ reaches nobody."""
-    text = "import os, sys\ndef last():\n    os.abort()\nsys.stderr.write('  what():  no such device\\n')\nlast()\n"
-    with pytest.raises(TraceFailedError, match=r"SIGABRT at .*script\.py:3: no such device; .* limit of the trace"):
-        traced(tmp_path, text)
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("sys.exit(3)\n", "the job ended with 3"),
+        ("sys.exit('no data')\n", "the job ended with 1: no data"),
+        ("os._exit(7)\n", "the job ended with 7 before"),
+        (ABORTS, r"SIGABRT at .*script\.py:3: no such device; .* limit of the trace"),  # as C++ does at an exception
+    ],
+)
+def test_how_a_process_ends_is_told(tmp_path: Path, code: str, said: str) -> None:
+    with pytest.raises(TraceFailedError, match=said):
+        traced(tmp_path, f"import os, sys\n{code}")
 
 
 def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:

@@ -97,50 +97,36 @@ def test_a_mask_that_nobody_knows_has_as_many_places_as_are_written_through_it(t
     )
 
 
-@pytest.mark.parametrize("side", [1, 9, 65, 100])
-def test_a_mask_of_bytes_is_a_mask_whether_its_values_are_known_or_not(tmp_path: Path, side: int) -> None:
-    result = traced(
-        tmp_path,
-        """
-        import sys
-        import torch
-        side = int(sys.argv[1])
-        image = torch.randn(2, 3, side, side, device="cuda", requires_grad=True)
-        drawn = (torch.randn(2, side, side, device="cuda") > 0).byte().unsqueeze(1).repeat(1, 3, 1, 1)
-        made = image[drawn]
-        assert made.shape == (2 * 3 * side * side,)  # at its bound
-        made.sum().backward()
-        image.detach()[drawn] = 0.0
-        known = torch.zeros(2, side, side, dtype=torch.uint8)
-        known[:, 0] = 1
-        assert image[known.cuda().unsqueeze(1).repeat(1, 3, 1, 1)].shape == (2 * 3 * side,)
-        """,
-        None,
-        str(side),
-    )
-    assert result.bounded
+MASK_OF_BYTES = """
+    image = torch.randn(2, 3, count, count, device="cuda", requires_grad=True)
+    drawn = (torch.randn(2, count, count, device="cuda") > 0).byte().unsqueeze(1).repeat(1, 3, 1, 1)
+    made = image[drawn]
+    assert made.shape == (2 * 3 * count * count,)  # at its bound
+    made.sum().backward()
+    image.detach()[drawn] = 0.0
+    known = torch.zeros(2, count, count, dtype=torch.uint8)
+    known[:, 0] = 1
+    assert image[known.cuda().unsqueeze(1).repeat(1, 3, 1, 1)].shape == (2 * 3 * count,)
+"""
+BYTES_OF_WHERE = """
+    chosen = (torch.randn(count, device="cuda") > 0).to(torch.uint8)
+    other, before = torch.ones(count, device="cuda"), torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    found = torch.where(chosen, other, 2 * other[:1])
+    assert found.shape == (count,) and found.dtype is torch.float32
+    # a copy of them as conditions is there beside the result, as on the CUDA build
+    rounded = -(-count // 512) * 512
+    assert torch.cuda.max_memory_allocated() - before >= rounded + -(-4 * count // 512) * 512
+"""
 
 
-@pytest.mark.parametrize("places", [1, 65, 1_025, 70_000])
-def test_bytes_are_conditions_of_where(tmp_path: Path, places: int) -> None:
-    """A copy of them as conditions is there beside the result, as on the CUDA build."""
-    traced(
-        tmp_path,
-        """
-        import sys
-        import torch
-        count = int(sys.argv[1])
-        chosen = (torch.randn(count, device="cuda") > 0).to(torch.uint8)
-        other, before = torch.ones(count, device="cuda"), torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        found = torch.where(chosen, other, 2 * other[:1])
-        assert found.shape == (count,) and found.dtype is torch.float32
-        rounded = -(-count // 512) * 512
-        assert torch.cuda.max_memory_allocated() - before >= rounded + -(-4 * count // 512) * 512
-        """,
-        None,
-        str(places),
-    )
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [*((MASK_OF_BYTES, side) for side in (1, 9, 65, 100)), *((BYTES_OF_WHERE, one) for one in (1, 65, 1_025, 70_000))],
+)
+def test_a_mask_of_bytes_is_a_mask(tmp_path: Path, code: str, count: int) -> None:
+    result = traced(tmp_path, f"    import torch\n    count = {count}{code}")
+    assert result.bounded or code is BYTES_OF_WHERE
 
 
 # Below and above what is carried of fractions that follow from data.
@@ -176,33 +162,18 @@ def test_places_and_counts_are_sane(tmp_path: Path, rows: int) -> None:
 
 
 LOOPS = {
-    "until it is small": "while x.norm().item() > 1e-3: x = x * 0.5",
-    "until a condition holds": "while (x.norm() / 3 - 1).abs() > 1e-9: x = x * 0.5",
-    "left by a condition": """
-    while True:
-        x = x * 0.5
-        if x.norm() < 1e-3:
-            break
-    """,
-    "until it is large": "while x.norm().item() < 10: x = x * 2",
+    "while x.norm().item() > 1e-3: x = x * 0.5": 1,
+    "while (x.norm() / 3 - 1).abs() > 1e-9: x = x * 0.5": 1,
+    "while True:\n        x = x * 0.5\n        if x.norm() < 1e-3:\n            break": 1,
+    "while x.norm().item() < 10: x = x * 2": 1,
+    "rounds = 0\n    while rounds < 200:\n        assert x.norm().item() > 0\n        rounds += 1": 0,
 }
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_that_waits_for_a_value_ends_and_says_so(tmp_path: Path, loop: str) -> None:
-    result = traced(tmp_path, f"{BEGIN}\n    {LOOPS[loop].strip()}\n", None, "65")
-    assert sum("it was ended after some 64 rounds" in note for note in result.warnings) == 1
-
-
-def test_a_loop_that_is_no_loop_of_values_goes_on(tmp_path: Path) -> None:
-    code = """
-    rounds = 0
-    while rounds < 200:
-        assert x.norm().item() > 0          # decides nothing about the loop
-        rounds += 1
-    """
-    result = traced(tmp_path, BEGIN + code, None, "65")
-    assert not [note for note in result.warnings if "ended after" in note]
+    result = traced(tmp_path, f"{BEGIN}\n    {loop}\n", None, "65")
+    assert sum("it was ended after some 64 rounds" in note for note in result.warnings) == LOOPS[loop]
 
 
 def test_a_call_with_a_loop_of_values_gives_back_what_it_held(tmp_path: Path) -> None:

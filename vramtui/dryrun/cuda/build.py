@@ -19,12 +19,10 @@ LONGEST = 600  # seconds that a compiler may take
 
 
 def libraries() -> dict[str, tuple[str, ...]]:
-    """The files of C that each library is made of."""
     return {NVML: NVML_PARTS, DRIVER: tuple(sorted(one.name for one in SOURCES.glob("*.c") if one.name != "nvml.c"))}
 
 
 def source_key() -> str:
-    """The hash of this state of the sources."""
     texts = [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}]
     return hashlib.sha256(b"\0".join([*texts, *(flag.encode() for flag in FLAGS)])).hexdigest()[:16]
 

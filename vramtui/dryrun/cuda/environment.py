@@ -73,7 +73,6 @@ class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The card in the words that the driver parses."""
         major, minor = self.device.capability
         name = self.device.name if self.device.name.startswith("NVIDIA") else f"NVIDIA {self.device.name}"
         sizes = (self.device.total_memory, self.multiprocessors, self.context, self.devices)

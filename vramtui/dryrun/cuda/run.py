@@ -110,7 +110,6 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cut_short(self) -> bool:
-        """Return whether the job was ended after the steps that were asked for."""
         return self.steps is not None and self.steps_done >= self.steps
 
 
@@ -397,11 +396,7 @@ def result_of(run: CudaRun) -> DryRun:
         doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(
-            *notes,
-            *filter(None, (convolved,)),
-            *differing_batches([row for row in rows if row.step > 0]),
-        ),
+        warnings=(*notes, *filter(None, (convolved,)), *differing_batches([row for row in rows if row.step > 0])),
         bounded=bounded,
         bounds=bounds,
         cut_short=run.cut_short,

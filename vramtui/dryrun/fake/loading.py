@@ -49,7 +49,6 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
 
     @patches.around(torch, "save")
     def save(plain: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        """Keep saved tensors without values, pickled."""
         if sys._getframe(2).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
             plain(obj, f, *args, **kwargs)
             return

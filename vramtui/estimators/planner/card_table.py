@@ -170,10 +170,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
 def known_cards() -> tuple[Device, ...]:
     """Every card that has a name: data centre first, and in each group the smallest first."""
     return tuple(
-        sorted(
-            COMPARED,
-            key=lambda card: (CARD_GROUPS.index(group_of(card.name)), card.total_memory, card.name),
-        )
+        sorted(COMPARED, key=lambda card: (CARD_GROUPS.index(group_of(card.name)), card.total_memory, card.name))
     )
 
 

@@ -519,12 +519,7 @@ class Planner:
     """
 
     def __init__(
-        self,
-        estimator: Estimator,
-        workload: Workload,
-        device: Device,
-        gpus: int = 1,
-        exact: Estimator | None = None,
+        self, estimator: Estimator, workload: Workload, device: Device, gpus: int = 1, exact: Estimator | None = None
     ) -> None:
         self._has_exact = exact is not None
         # What the exact estimator's answer does not go below, by the fast one's, where it knows such a bound.

@@ -159,9 +159,7 @@ def _groups(
     return in_order
 
 
-def _values(
-    rows: Iterable[tuple[tuple[str, ...], float | None]],
-) -> tuple[tuple[tuple[str, ...], float], ...]:
+def _values(rows: Iterable[tuple[tuple[str, ...], float | None]]) -> tuple[tuple[tuple[str, ...], float], ...]:
     return tuple((labels, float(value)) for labels, value in rows if value is not None)
 
 

@@ -151,11 +151,7 @@ def csv_table(snapshot: Snapshot) -> str:
         }
         rows.append({**common, "line": "device_total", "state": gpu.state, "now_bytes": gpu.memory.total})
         lines: dict[str, int | None] = {"mig_instances": gpu.mig_used} if gpu.mig_used is not None else {}
-        lines |= {
-            "unattributed": gpu.unattributed,
-            "driver_reserved": gpu.memory.reserved,
-            "free": gpu.memory.free,
-        }
+        lines |= {"unattributed": gpu.unattributed, "driver_reserved": gpu.memory.reserved, "free": gpu.memory.free}
         rows += [{**common, "line": line, "now_bytes": size} for line, size in lines.items()]
         for holding in snapshot.holdings:
             if holding.key.gpu_uuid == gpu.uuid:

@@ -227,11 +227,9 @@ class Workspaces:
         self._entries: dict[tuple[str, int, int], StorageEntry] = {}
 
     def cublas(self) -> None:
-        """This thread uses a handle on the current stream."""
         self._hold("cublas", workspace_bytes(self._capability))
 
     def cublaslt(self) -> None:
-        """This thread runs a product with a fused bias on the current stream."""
         if self._keeps:
             self.cublas()  # its handle is made, and the workspace with it
         if not self._keeps or os.environ.get(UNIFIED) == "0":

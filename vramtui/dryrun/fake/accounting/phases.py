@@ -17,15 +17,7 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches, holding
-from vramtui.dryrun.result import (
-    CATEGORIES,
-    DryRun,
-    LiveAllocation,
-    Progress,
-    TracePoint,
-    TraceRow,
-    differing_batches,
-)
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
 from vramtui.probe.import_hook import when_imported
 from vramtui.probe.peak import is_own, parts_of
 
@@ -55,7 +47,6 @@ class Whereabouts:
         self.running.modules.append(id(module))
 
     def locate(self, entry: StorageEntry) -> None:
-        """Fill in an entry's module and line."""
         if torch._C._current_graph_task_id() != -1 and not self.running.modules:
             node = torch._C._current_autograd_node()
             if node is not None:
@@ -133,7 +124,6 @@ class TraceRecorder:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Forget models and optimizers: those of the job come now."""
         self.now, self.steps_done, self._trains = "model", 0, False
         self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
         self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None

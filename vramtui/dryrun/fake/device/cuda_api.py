@@ -254,7 +254,6 @@ class SimStream(contextlib.ExitStack):
         self.stream_id = self.cuda_stream = SimStream.count
 
     def __enter__(self) -> Self:
-        """Be the current stream until the exit."""
         stream: Any = self
         self.enter_context(torch.cuda.stream(stream))
         return self

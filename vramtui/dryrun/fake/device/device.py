@@ -202,7 +202,6 @@ def _shown_device(tensor: FakeTensor) -> torch.device:
 
 @functools.cache
 def register() -> None:
-    """Set the stand-in up, once per process and before any tensor is made."""
     _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule(), device_guard=_Guard())
     FakeTensor.device = property(_shown_device)  # type: ignore[assignment,method-assign] # a property, as there
 
@@ -237,7 +236,6 @@ def install(patches: Patches) -> None:
 
     @patches.around(torch, *_FROM_DATA)
     def construct(plain: Any, *args: Any, **kwargs: Any) -> Any:
-        """Give "cuda" its index wherever a tensor is made of data."""
         if kwargs.get("device") is not None:
             kwargs["device"] = _with_index(kwargs["device"])
         try:
@@ -272,7 +270,6 @@ def install(patches: Patches) -> None:
         return plain_new_fake(kind, *args, **kwargs)
 
     def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> Any:
-        """Tensors of a library's own class, over fake ones."""
         if not isinstance(data, FakeTensor):
             return make_subclass(kind, data, require_grad, **kwargs)
         parameter = data.detach().requires_grad_(require_grad)

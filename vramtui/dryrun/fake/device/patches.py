@@ -13,7 +13,6 @@ Act = Callable[..., Any]
 
 @contextlib.contextmanager
 def holding(owner: Any, name: str, value: Any = True) -> Iterator[None]:
-    """Let an attribute have a value while held."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -221,6 +221,11 @@ class MemoryMode(TorchDispatchMode):
         if is_sparse or stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
+        if args and is_unread(args[0]) and not func._schema.is_mutable:  # else fake tensors of it are computed first
+            args = tuple(
+                _EMPTY(one.size(), one.stride(), dtype=one.dtype, device="cpu") if is_unread(one) else one
+                for one in args
+            )
         values = self.memory.values
         if func is _ITEM:
             return values.item(args[0])
@@ -252,7 +257,6 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 @functools.cache
 def _wraps_others(types: tuple[Any, ...]) -> bool:
-    """Return whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
 
 
@@ -265,6 +269,12 @@ _HEAVY = {
 }  # fmt: skip
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
+
+
+def is_unread(value: Any) -> bool:
+    """Return whether a value is a tensor of the host, as of a checkpoint, that is larger than what is worked on."""
+    is_real = type(value) in {torch.Tensor, torch.nn.Parameter} and value.device.type == "cpu"
+    return is_real and value.layout is torch.strided and bool(value.numel() > _MOST_READ)
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -102,7 +102,6 @@ class FakeValues(Values):
         return not number if isinstance(number, bool) else type(number)(next(self._turned))
 
     def item(self, tensor: Any) -> Any:
-        """Return the number that a tensor holds, or what stands for it."""
         value = self.value_of(tensor, or_guess=True)
         with torch._C._DisableTorchDispatch():
             number = (default(tensor.dtype) if value is None else value).item()

@@ -10,7 +10,6 @@ KERNELS: dict[int, Rule] = {}  # by the operator's id, as its hash is a function
 
 
 def operator_of(name: str) -> Any:
-    """The operator of a name: `name.overload` of aten, or `namespace::name.overload`."""
     namespace, _, name = name.rpartition("::")
     packet, _, overload = name.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace or "aten"), packet), overload or "default")

@@ -18,7 +18,6 @@ MODES: tuple[facts.Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnn
 
 
 def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Views of `buffer`, one behind the other, of the weights' shapes."""
     parts = buffer.split([weight.numel() for weight in weights])
     return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
 
@@ -106,7 +105,6 @@ def steer(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _takes(tensor: torch.Tensor) -> bool:
-    """Return whether cuDNN takes it (`cudnn_is_acceptable`)."""
     return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
 
 

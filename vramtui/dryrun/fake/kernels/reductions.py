@@ -151,7 +151,6 @@ def foreach_norm(call: Any) -> list[int]:
 
 @works_in("dist", first=True)
 def dist(call: Any) -> list[int]:
-    """The norm of a difference (ATen/native/Distance.cpp)."""
     tensor, other = call.args[:2]
     shape = torch.broadcast_shapes(tensor.shape, other.shape)
     return [shape.numel() * torch.result_type(tensor, other).itemsize]

@@ -47,12 +47,7 @@ from vramtui.models.spec import (
     linear_parts,
 )
 from vramtui.models.specs.nets import CROSS as CROSS_PREFIX
-from vramtui.models.specs.nets import (
-    SOURCE_POSITIONS,
-    TARGET_POSITIONS,
-    encoder_decoder_spec,
-    relative_positions,
-)
+from vramtui.models.specs.nets import SOURCE_POSITIONS, TARGET_POSITIONS, encoder_decoder_spec, relative_positions
 
 CROSS = "activations: cross-attention"
 
