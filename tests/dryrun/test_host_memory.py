@@ -35,14 +35,14 @@ def test_a_job_ends_before_it_fills_the_host(tmp_path: Path, monkeypatch: Any, f
 @pytest.mark.parametrize("why", ["the job was ended", REFUSED])
 def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch: Any, engine: Any, why: str) -> None:
     def full(*how: Any) -> None:
-        how[4].write(why.encode())
+        how[5].write(why.encode())
         raise (UserError if why is REFUSED else child.HostFullError)(why)
 
     def fake(*_: Any) -> None:
         raise UserError("engine fake ran")
 
-    monkeypatch.setattr(command, "_by_cuda", full)
-    monkeypatch.setattr(command, "_by_fake", fake)
+    monkeypatch.setattr(command, "run_cuda", full)
+    monkeypatch.setattr(command, "job_command", fake)
     tools, job = command.RunTools(lambda _: None, tmp_path), job_of(tmp_path, "train.py", engine=engine)
     error = command.dry_run(job, (card("H100"), 1), "cuda", tools).error
     said = f"with engine cuda {'you tried to allocate 99 bytes' if why is REFUSED else why}; {command.WAYS}"

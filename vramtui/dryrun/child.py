@@ -160,11 +160,11 @@ def run_supervised(
                 processes = started_by(keeper.pid)
                 # Each one's share of what it shares, and no files, which can be read again.
                 shares = (_HELD.findall(read_file(f"/proc/{pid}/smaps_rollup")) for pid in processes)
-                if (held := sum(int(size) << 10 for one in shares for size in one)) > least:
+                if (own := sum(int(size) << 10 for one in shares for size in one)) > least:
                     signal_all(processes, signal.SIGKILL)
                     raise HostFullError(
-                        f"the job was ended before the host's memory ran out: it held {format_bytes(held)} of "
-                        f"{format_bytes(total)}, others {format_bytes(total - free - held)}, and {format_bytes(free)} "
+                        f"the job was ended before the host's memory ran out: it held {format_bytes(own)} of "
+                        f"{format_bytes(total)}, others {format_bytes(total - free - own)}, and {format_bytes(free)} "
                         "was left"
                     )
             time.sleep(0.05)

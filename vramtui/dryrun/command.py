@@ -181,14 +181,14 @@ def host_note(job: DryRunJob, engine: Engine) -> str:
     names = ("", *(f" --model {shlex.quote(name)}" for name in _LOADED.findall(text)[:3]))
     for name in names if engine == "cuda" else ():
         with contextlib.suppress(UserError, OSError, ValueError):
-            found = derived_preset(command + name, place)
-            if found is None or isinstance(found.preset.run, ServeRun):
+            preset_file = derived_preset(command + name, place)
+            if preset_file is None or isinstance(preset_file.preset.run, ServeRun):
                 continue
-            count = parameter_count(found.preset.model)
+            count = parameter_count(preset_file.preset.model)
             sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
             instead = "is ended in time" if job.engine == "cuda" else "is run by engine fake"
             return (
-                f"{found.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; this host has "
+                f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; this host has "
                 f"{format_bytes(free)} free. Random weights, those on the meta device, and checkpoints in their own "
                 f"dtype take none of it; a job that needs more {instead}"
             ) * (2 * count > free)
