@@ -148,9 +148,8 @@ class Track:
         )
 
     def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
-        """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.
-
-        `interval` is how many seconds ago the look before was.
+        """Note that the process held `used` bytes (None: not known) at time `at`, `interval` seconds after the look
+        before; keep at most `limit` points.
         """
         self.last_seen = at
         if used is None or used == self.last_used:
@@ -158,7 +157,8 @@ class Track:
         self.last_used = used
         peak, points = self.peak, self._points
         if peak is None or used > peak.bytes:
-            self.peak = Peak(bytes=used, at=at, interval=interval)
+            (size,) = array("q", (used,))  # OverflowError for what no machine has
+            self.peak = Peak(bytes=size, at=at, interval=interval)
         if points and at <= points[-2]:  # a clock that is being corrected: what was noted of this time is replaced
             del points[2 * bisect_left(self.times, at) :]
         points += array("d", (at, used))
