@@ -196,8 +196,7 @@ def test_a_job_that_ends_fits_and_one_that_runs_out_does_not() -> None:
 
 def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() -> None:
     run = emulated()
-    (job,) = run.jobs
-    beyond = msgspec.structs.replace(job, peaks={99: msgspec.structs.replace(job.peaks[0], index=99)})
+    beyond = msgspec.structs.replace(run.jobs[0], peaks={99: sent.MemoryCounters(index=99, reserved_peak=11 * GIB)})
     (one,) = processes_of(msgspec.structs.replace(run, jobs=(beyond,)))
     assert (one.index, one.process) == (99, 11 * GIB)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.dryrun.fake.test_patches_by_name import SIGNATURES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -143,9 +145,8 @@ COMPILED = {  # functions that are compiled, of `x`
 }
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
-# Conditions, and the MiB of their two ways; none if both allocate alike.
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
-WAYS = {
+WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike
     f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],
     f"loss = x.mean()\nif loss > 3:\n    {MORE}{LESS}": [3, 12],
     f"best = 1.0\n{MORE}if x.mean().item() < best:\n    del y\n    {LESS}": [],
@@ -205,6 +206,12 @@ def test_fake_tensors_and_traces_of_the_job_pass_by_the_follower(tmp_path: Path)
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
     use += "print(torch.jit.trace(torch.nn.BatchNorm1d(3, device='cuda'), x)(x).shape)"  # as `add_graph` of TensorBoard
     assert {"torch.Size([20, 20])", "torch.Size([2, 3])"} <= set(dry_run(tmp_path, use)["printed"].splitlines())
+
+
+def test_every_public_callable_keeps_its_signature(tmp_path: Path) -> None:
+    code = SIGNATURES.replace("sys.argv[1]", repr(str(tmp_path / "signatures.json")))
+    subprocess.run([PYTHON, "-c", code], check=True)
+    assert dry_run(tmp_path, code)["peak_allocated"] == 512
 
 
 # MiB allocated, and the range. The second took 364 MiB on an H100; none near the third was measured.
