@@ -99,12 +99,17 @@ SIZES = {
     "complex numbers": "n = int(torch.tensor([5 + 12j]).cuda().abs()) + {n} - 3\n",
     "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
 }
+OWN = {  # engine fake asks for its shapes
+    "in an operator of its own": "@torch.library.custom_op('own::size', mutates_args=())\n"
+    "def size(g: torch.Tensor) -> torch.Tensor:\n    return torch.zeros(g.tolist(), device=g.device)\n"
+    "n = size(torch.tensor([{n}, 10]).cuda()).sum(0).numel() + {n}\n",
+}
 
 
-@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("kind", SIZES | OWN)
 def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> None:
     use = "print('n is', n)\nx = torch.zeros(n, 1 << 18, device='cuda')\n"
-    found = dry_run(tmp_path, "import torch\n" + SIZES[kind].format(n=3) + use)
+    found = dry_run(tmp_path, "import torch\n" + (SIZES | OWN)[kind].format(n=3) + use)
     assert "n is 13" in found["printed"]
     assert not found["bounded"]
 
@@ -200,9 +205,7 @@ def test_a_job_that_fails_shows_its_own_frames_only(tmp_path: Path, code: str) -
 
 
 def test_fake_tensors_and_traces_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:
-    use = (
-        "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, 3, device='cuda')\n"
-    )
+    use = "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, 3).cuda()\n"
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
     use += "print(torch.jit.trace(torch.nn.BatchNorm1d(3, device='cuda'), x)(x).shape)"  # as `add_graph` of TensorBoard
     assert {"torch.Size([20, 20])", "torch.Size([2, 3])"} <= set(dry_run(tmp_path, use)["printed"].splitlines())

@@ -35,9 +35,8 @@ FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
     "fill_",
 )  # fmt: skip
-
-
 COMPARED, SIZED = 1, 2  # uses of a number that was read of a guess
+KERNELS = "CUDA", "CompositeExplicitAutograd"  # as which `torch.library` lists an operator's kernel
 
 
 class UnknownError(Exception):
@@ -107,6 +106,7 @@ class OperatorFacts(NamedTuple):
         is_lifted: its tensor is new and holds numbers of the host.
         name: without its namespace and overload.
         is_sized: its result has as many places as values say.
+        is_in_python: a library wrote its kernel in Python, of operators that are followed too.
     """
 
     is_view: bool
@@ -119,6 +119,7 @@ class OperatorFacts(NamedTuple):
     is_lifted: bool
     name: str
     is_sized: bool
+    is_in_python: bool
 
 
 class StorageValue:
@@ -234,9 +235,7 @@ class Values:
         reference = storage._weak_ref() if old is None else old.reference  # noqa: SLF001 - as above
         entry = self.entries[storage._cdata] = StorageValue(reference, is_guess=is_guess, epoch=epoch)  # noqa: SLF001 - as above
         entry.was_there = old is not None and old.was_there
-        if (
-            len(self.entries) > self._next_sweep
-        ):  # forget storages that are gone, whose address no other one has till then
+        if len(self.entries) > self._next_sweep:  # forget storages that are gone; no other has their address till then
             for key, one in list(self.entries.items()):
                 if self._storage._expired(one.reference):  # noqa: SLF001 - as above
                     del self.entries[key]
@@ -331,6 +330,7 @@ class Values:
             is_lifted=name == LIFT,
             name=name,
             is_sized=getattr(self.torch.Tag, "dynamic_output_shape", None) in op.tags,
+            is_in_python=not self.torch.library._impls.isdisjoint(f"{namespace}/{name}/{key}" for key in KERNELS),  # noqa: SLF001 - the only list of them
         )
         return facts
 
@@ -510,8 +510,7 @@ class Values:
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not isinstance(out, self._tensor) and not isinstance(out, (list, tuple)):
             return engine.answer(result) if is_guess and out is not None else result
-        for one, given in zip(outs, results):  # noqa: B905 - Python 3.8 knows no `strict`
-            known = given
+        for one, known in zip(outs, results):  # noqa: B905 - Python 3.8 knows no `strict`
             if not self.is_plain(one) or not isinstance(known, self._tensor):
                 continue
             if is_sample and known.numel() == 1 and one.numel() > 1:
@@ -519,23 +518,21 @@ class Values:
                     number = True if is_guess and one.dtype is self.torch.bool else known.item()
                 if not self.is_followed(one):
                     with self._plainly():
-                        known = self._full([], number, dtype=one.dtype).expand(one.shape)
+                        known = self._full([], number, dtype=one.dtype).expand(one.shape)  # noqa: PLW2901 - all alike
                 elif not facts.written:
                     self.fill(one, number, is_guess=is_guess, epoch=epoch)
                     continue
-            if one.numel() != known.numel():
-                continue
-            if any(one is each for each, _ in written) and self.is_followed(one):
+            is_written = any(one is each for each, _ in written) and self.is_followed(one)
+            if one.numel() != known.numel() or is_written:
                 continue
             if self.is_followed(one):
                 if is_guess and one.dtype is self.torch.bool and one.numel() > 1:
                     self.fill(one, True, is_guess=GUESS)
                 elif one.dtype is known.dtype:
                     self.put(one, known, is_guess=is_guess, epoch=epoch, is_new=True)
-                    if is_sent_now and one.numel() <= MOST:
-                        entry = self.entry_of(one)
-                        if entry is not None:
-                            entry.is_there = entry.was_there = True
+                    entry = self.entry_of(one) if is_sent_now and one.numel() <= MOST else None
+                    if entry is not None:
+                        entry.is_there = entry.was_there = True
             elif not facts.written or is_guess:
                 with self._plainly():
                     one.detach().copy_(known)
@@ -621,18 +618,15 @@ class Values:
         self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         """An operator on the host: what it makes of guesses is one."""
-        if not any(self.is_plain(one) and self.is_guess(one) for one in tensors):
-            out = run()
-            if facts.written:
-                for one, is_overwritten in self.written_tensors(facts, args, kwargs):
-                    if is_overwritten and self.is_plain(one):
-                        self.forget(one)
-            return out
+        is_guess = any(self.is_plain(one) and self.is_guess(one) for one in tensors)
         out = run()
-        if facts.written:
-            for one, _ in self.written_tensors(facts, args, kwargs):
-                if self.is_plain(one):
-                    self.mark(one)
+        for one, is_overwritten in self.written_tensors(facts, args, kwargs):
+            if self.is_plain(one) and is_guess:
+                self.mark(one)
+            elif self.is_plain(one) and is_overwritten:
+                self.forget(one)
+        if not is_guess:
+            return out
         outs = out if isinstance(out, (list, tuple)) else (out,)
         verdict = _sound(facts.name, args)
         for one in outs:

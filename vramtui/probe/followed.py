@@ -146,6 +146,11 @@ class Follower:
                 given = (torch.tensor(one) if i in at and type(one) in numbers else one for i, one in enumerate(args))
                 return op(*given, **kwargs)
 
+        def run_inside(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
+            act = functools.partial(run, keys, op, args, kwargs)
+            is_followed = facts_of(op).is_in_python and (keys & below).raw_repr() and not wraps(op, args)
+            return self.run_followed(act) if is_followed else act()
+
         def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
             if is_above and keys.has(python):  # a mode or a subclass takes it, whose own operators are followed
                 with leave(own) if wraps(op, args) else contextlib.nullcontext():
@@ -160,7 +165,7 @@ class Follower:
                         values.lose(one, self)
                     return run(keys, op, args, kwargs)
                 try:
-                    return values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
+                    return values.follow(op, args, kwargs, functools.partial(run_inside, keys, op, args, kwargs), self)
                 finally:
                     self._seen = launches.value
 
