@@ -50,6 +50,31 @@ HALF_B = {
     "vocab_size": 151936,
     "tie_word_embeddings": True,
 }
+# Qwen3.5-27B's config.json where it differs from the 9B's, and the modules that its release in fp8 leaves in bf16.
+QWEN_27B = {
+    "text_config": {
+        "hidden_size": 5120,
+        "intermediate_size": 17408,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 24,
+        "linear_num_value_heads": 48,
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16,
+    },
+    "vision_config": {"out_hidden_size": 5120},
+}
+FP8 = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "weight_block_size": [128, 128],
+    "modules_to_not_convert": ["lm_head", "model.language_model.embed_tokens"]
+    + [f"model.language_model.layers.{layer}.linear_attn.in_proj_{name}" for layer in range(64) for name in "ab"]
+    + [
+        f"model.visual.blocks.{block}.{name}"
+        for block in range(27)
+        for name in ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2")
+    ]
+    + ["model.visual.merger.linear_fc1", "model.visual.merger.linear_fc2"],
+}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
 # By the case's name: the model whose config.json is taken, and what is different in the case's own.
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -62,6 +87,8 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-4090-qwen2.5-0.5b": (QWEN_7B, HALF_B),
     "log-5060ti-qwen2.5-0.5b 4096": (QWEN_7B, HALF_B),
     "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
+    "log-rtx6000-qwen3.8-27b": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
 }
 IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}
@@ -226,8 +253,17 @@ def served_case(vllm: str, name: str) -> dict[str, float]:
     gpu = before[before.index("--gpu") + 1]
     if "--tensor-parallel-size" in after:
         gpu = f"{after[after.index('--tensor-parallel-size') + 1]}x{gpu}"
+    if "--reasoning-parser" in after:  # it looks up words that the made-up tokenizer does not have
+        at = after.index("--reasoning-parser")
+        del after[at : at + 2]
     model, more = OTHERS[name]
-    return started(vllm, gpu, CONFIGS[model] | more, after[1:])
+    return started(vllm, gpu, merged(CONFIGS[model], more), after[1:])
+
+
+def merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """`config` with the values of `more`, at any depth."""
+    both = ((key, value, config.get(key)) for key, value in more.items())
+    return config | {key: merged(old, new) if isinstance(old, dict) else new for key, new, old in both}
 
 
 def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> dict[str, float]:
