@@ -2,6 +2,7 @@ import contextlib
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -38,14 +39,11 @@ def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch:
         how[5].write(why.encode())
         raise (UserError if why is REFUSED else child.HostFullError)(why)
 
-    def fake(*_: Any) -> None:
-        raise UserError("engine fake ran")
-
-    monkeypatch.setattr(command, "run_cuda", full)
-    monkeypatch.setattr(command, "job_command", fake)
-    tools, job = command.RunTools(lambda _: None, tmp_path), job_of(tmp_path, "train.py", engine=engine)
-    error = command.dry_run(job, (card("H100"), 1), "cuda", tools).error
+    for name, act in (("run_cuda", full), ("job_command", Mock(side_effect=UserError("engine fake ran")))):
+        monkeypatch.setattr(command, name, act)
+    job, how = job_of(tmp_path, "train.py", engine=engine), command.RunTools(lambda _: None, tmp_path)
     said = f"with engine cuda {'you tried to allocate 99 bytes' if why is REFUSED else why}; {command.WAYS}"
+    error = command.dry_run(job, (card("H100"), 1), "cuda", how).error
     assert error == ("engine fake ran" if engine is None else said)
 
 
@@ -53,11 +51,8 @@ def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch:
     ("", ("--model", "meta-llama/Llama-3.1-70B"), "Llama-3.1-70B has 70.6 billion parameters: 131.4 GiB in bf16"),
     ("AutoModel.from_pretrained('Qwen/Qwen2.5-72B')", (), "Qwen2.5-72B has 72.7 billion parameters"),
     ("", ("--model", "gpt2"), ""),
-    ("", (), ""),
 ])  # fmt: skip
-def test_the_weights_are_stated_before_the_start(
-    tmp_path: Path, monkeypatch: Any, script: str, words: tuple[str, ...], said: str
-) -> None:
+def test_weights_are_stated_first(tmp_path: Path, monkeypatch: Any, script: str, words: Any, said: str) -> None:
     monkeypatch.setattr(command, "host_memory", lambda: {"memory_available": 16 << 30})
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     notes = [command.host_note(job_of(tmp_path, "train.py", *words), engine) for engine in ("cuda", "fake")]

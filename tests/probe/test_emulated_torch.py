@@ -140,6 +140,7 @@ class AlgorithmSelectorCache:
 class CachingAutotuner:
     def __init__(self, configs, custom_kernel):
         self.configs, self.custom_kernel = configs, custom_kernel
+    clone_args, run = (lambda self, *_: print("c", end=" ")), (lambda self, *_: "r")
 modules = {"triton.runtime.autotuner": Autotuner, "torch._inductor.select_algorithm": AlgorithmSelectorCache}
 for module, kind in (modules | {"torch._inductor.runtime.triton_heuristics": CachingAutotuner}).items():
     sys.modules[module] = SimpleNamespace(**{kind.__name__: kind})
@@ -148,13 +149,16 @@ tuner, select = Autotuner(), AlgorithmSelectorCache()
 print(tuner.run(), tuner.run())
 print(select("mm", ["triton", "extern"], layout=1), select("mm", ["triton", "triton 2"]), select("mm", []))
 print(CachingAutotuner([1, 2], False).configs, CachingAutotuner([1, 2], custom_kernel=True).configs)
+cuda, empty = SimpleNamespace(get_device_properties=str, current_device=int), lambda *_, **__: print("b", end=" ")
+sys.modules["torch"] = SimpleNamespace(cuda=cuda, int=int, empty=empty)
+print(*[kernel.run(9) for kernel in [CachingAutotuner([1, 2], False)] * 2 + [CachingAutotuner([1], False)]])
 """
 
 
 def test_triton_and_compilers_take_the_first_that_fits() -> None:
     ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
     first = ["timed too large", "timed fits"] * 2 + ["fits fits"]
-    compiled = ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
+    compiled = ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]", "b c r r r"]
     assert ran.stdout.splitlines() == first + compiled
 
 

@@ -121,7 +121,6 @@ def interpreter_at(path: str, environment: Mapping[str, str]) -> Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """The Python that runs this, for what cannot be taken to another one."""
     return _ask(Path(sys.executable), "vramtui's own")
 
 

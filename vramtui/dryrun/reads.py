@@ -74,7 +74,6 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """File, line and function, the code, and how often."""
         where = f"{Path(self.path).name}:{self.line}" if self.path else "code that is not Python's"
         within = f" in {self.function}" if self.function not in {"", "<module>"} else ""
         times = f", {self.times:,} times" if self.times > 1 else ""

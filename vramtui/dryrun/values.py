@@ -275,7 +275,6 @@ class Values:
         entry.is_there = False
 
     def fill(self, tensor: Any, number: Any, *, is_guess: int = 0, epoch: int | None = None) -> None:
-        """Let all of a tensor with a storage of its own hold one number."""
         if not self._covers(tensor):
             self.forget(tensor)
             return
@@ -473,7 +472,6 @@ class Values:
         return self._compute_too(op, facts, args, kwargs, inputs, written, run, engine)
 
     def _load(self, tensors: list[Any], engine: Any) -> None:
-        """Put what is known into the device's memory, where a kernel may read it."""
         if self._bring is None:  # no kernel runs
             return
         for one in tensors:

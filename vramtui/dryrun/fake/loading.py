@@ -32,7 +32,6 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
 
     @patches.around(torch, "load")
     def load(plain: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Read files as ever, then move to the card what belongs there."""
         pickled = _marked(f) or saved.get(_place_of(f))
         if pickled is not None:
             again = pickle.loads(pickled)  # noqa: S301 - this session has made it

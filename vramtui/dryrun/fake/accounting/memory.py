@@ -124,7 +124,6 @@ class SimulatedMemory:
         return entry.address
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
-        """Memory of workspaces and kernels' temporaries."""
         entry = StorageEntry(nbytes, category=category)
         if nbytes:
             self._born(entry)
@@ -174,13 +173,11 @@ class SimulatedMemory:
         return places
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
-        """Another stream uses this memory too; its work is done by the time the memory is given back."""
         if (entry := self.find(tensor)) is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
             self._shared.add(entry.block)
 
     def end_phase(self) -> tuple[int, int]:
-        """The peaks of allocated and reserved since the phase began; the next one's begin."""
         since, begun = self._phase_began
         allocated, reserved = zip(begun, *self.changes[since:], strict=True)
         self._phase_began = len(self.changes), (self.allocator.stats.allocated, self.allocator.stats.reserved)
@@ -214,7 +211,6 @@ class SimulatedMemory:
             self._take_anew(storage, entry)
 
     def alive_at_peak(self) -> list[StorageEntry]:
-        """The entries that were there when allocated was highest for the first time."""
         entries = (*self.alive.values(), *self._died)
         return sorted((e for e in entries if e.birth <= self._peak_event), key=lambda entry: entry.birth)
 

@@ -57,7 +57,6 @@ class Whereabouts:
         self.last_line = entry.line or self.last_line
 
     def remember(self) -> None:
-        """An operator is about to be dispatched in forward: its autograd node, just made, leads back here."""
         sequence = torch._C._autograd._get_sequence_nr() - 1
         if sequence not in self._by_sequence:
             self._by_sequence[sequence] = self._place()
@@ -220,7 +219,6 @@ class TraceRecorder:
         patches.callback(gc.callbacks.remove, self._collects)
 
     def adopt(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Follow optimizers that were made in another process; their models are there by now."""
         for optimizer in optimizers:
             self.optimizers.add(optimizer)
         if self.optimizers:

@@ -117,7 +117,6 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     # Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator.
 
     def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
-        """List them as `torch.cuda.memory_snapshot` does, without frames."""
         return [
             {
                 "device": 0,

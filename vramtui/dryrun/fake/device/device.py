@@ -444,7 +444,6 @@ class _OfCard(type):
         return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
 
     def __call__(cls, *given: Any) -> Any:
-        """Make a tensor of these sizes, or with the values in a list."""
         if len(given) == 1 and isinstance(given[0], torch.Tensor):
             return given[0].detach()
         if len(given) == 1 and not isinstance(given[0], (int, torch.Size)):

@@ -122,7 +122,6 @@ class Call:
         return bounded(self)
 
     def take(self, out: Any) -> Any:
-        """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
             self.memory.see(tensor)
         return out
@@ -248,7 +247,6 @@ class MemoryMode(TorchDispatchMode):
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether an operator works on the card: on the CPU it takes no workspace there."""
     device = kwargs.get("device")
     return (device is not None and device.type == SIM) or any(
         is_sim(one) for one in tensors_of((*args, *kwargs.values()))

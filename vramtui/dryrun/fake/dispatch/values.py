@@ -51,7 +51,6 @@ class FakeValues(Values):
         self.noted, self._use = "", COMPARED  # the line of the last read, and what its number is used for
 
     def is_plain(self, one: Any) -> bool:
-        """Return whether `one` is a fake tensor, or one of PyTorch's own class, with a storage."""
         return one.layout is torch.strided if isinstance(one, FakeTensor) else super().is_plain(one)
 
     clear = load = staticmethod(lambda *_given: None)  # no memory holds a value
