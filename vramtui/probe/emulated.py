@@ -151,8 +151,8 @@ def take_as_timing_does(run: Any, self: Any, *arguments: Any, **named: Any) -> A
     if self.__dict__.pop(TIMED, False):
         import torch
 
-        cache = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
-        _ = torch.empty(cache // 4, dtype=torch.int, device="cuda"), self.clone_args(*arguments)
+        size = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
+        _ = torch.empty(size // 4, dtype=torch.int, device="cuda"), self.clone_args(*arguments)
     return run(self, *arguments, **named)
 
 

@@ -150,9 +150,9 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
     twice, stream = 2 if model.gated_mlp else 1, f"{SIZES['streams']} x {model.hidden_size} stream"
     embeddings, encoding, images = encoded_images(model, run) if share.begins else (0, 0, "")
-    words_seen = 0  # how often each word came in each sequence, and which are in its prompt
-    if run.release.is_v2 and share.ends:
-        words_seen = sum(rounded(run.sequences * size * 4) for size in (run.vocabulary, -(-run.vocabulary // 32)))
+    # How often each word came in each sequence, and which are in its prompt.
+    counted = (run.vocabulary, -(-run.vocabulary // 32)) if run.release.is_v2 and share.ends else ()
+    words_seen = sum(rounded(run.sequences * size * 4) for size in counted)
     resident = embeddings + words_seen + (SIZES["handed_on"] * wide if share.stages > 1 else 0)
     keeps = run.release.keeps_workspace
     if model.num_experts is not None and share.stop > model.first_k_dense_replace and keeps and not run.mxfp4:
@@ -199,7 +199,7 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
         words += f"{model.hidden_size} x {run.itemsize} B"
         moments.append((resident + wide + held_twice + scratch, words))
     size, formula = max(moments, key=itemgetter(0))
-    return size, formula + (f"; {resident:,} B that experts, images or the next stage keep" if resident else "")
+    return size, formula + (f"; {resident:,} B of counts of words, experts, images or a stage" if resident else "")
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
