@@ -39,6 +39,7 @@ DECIDING = (
     "while loss > 3:\n    step()",
     "kept = scores[scores > 0]",
     "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
+    "best = loss.item()\nif best < 3:\n    save()",
     "losses.append(loss.item())\nfor one in losses:\n    step()",
     "writer.add_scalar('loss', loss[mask].mean())",
     "def evaluate():\n    lost[k] = loss.item()\n    return lost",

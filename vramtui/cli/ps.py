@@ -249,15 +249,14 @@ def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, A
 
 def _picked(snapshot: Snapshot, options: PsOptions) -> "list[list[ProcessRow]]":
     """The selected processes in order, unknown values last: those of each user or job together, or each by itself."""
-    from vramtui.app.state.rows import SORT_KEYS, conditions, groups_of, holds, sorted_places
+    from vramtui.app.state.rows import SORT_KEYS, conditions, groups_of, holds, minutes_since, sorted_places
     from vramtui.app.state.view import ProcessRow
 
     gpus = {gpu.uuid: gpu for gpu in snapshot.sample.gpus}
     rows, words = [], conditions(options.filter)
     for holding in snapshot.holdings:
         key, process, comparison = holding.key, holding.process, holding.comparison
-        peak, started = holding.peak.bytes if holding.peak else None, process.started_at
-        minutes = None if started is None else max(0, int(snapshot.sample.taken_at - started) // 60)
+        peak, minutes = holding.peak.bytes if holding.peak else None, minutes_since(process, snapshot.sample.taken_at)
         size, off = (comparison.predicted, comparison.fraction) if comparison else (None, None)
         gpu, now, preset = gpus[key.gpu_uuid], process.used_memory, holding.preset
         row = ProcessRow("process", key, gpu, now, peak, process, size, off, preset, minutes=minutes)

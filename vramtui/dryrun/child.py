@@ -98,10 +98,8 @@ class HostFullError(UserError):
     """The host has not enough memory for the job."""
 
 
-LEAST_LEFT, SHARE_LEFT = (
-    GIB,
-    20,
-)  # of the host's memory, bytes and one part in so many, when a job that fills it is ended
+# A job that fills the host's memory is ended when this much is left: bytes, or one part in so many.
+LEAST_LEFT, SHARE_LEFT = GIB, 20
 LOOK_EVERY = 0.5  # seconds between looks at how much of a full host's memory is the job's
 _HELD = re.compile(rb"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)  # of /proc/PID/smaps_rollup, Linux 5.4 on
 

@@ -187,11 +187,13 @@ def host_note(job: DryRunJob, engine: Engine) -> str:
             count = parameter_count(preset_file.preset.model)
             sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
             instead = "is ended in time" if job.engine == "cuda" else "is run by engine fake"
+            if 2 * count <= free:
+                break
             return (
                 f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; this host has "
                 f"{format_bytes(free)} free. Random weights, those on the meta device, and checkpoints in their own "
                 f"dtype take none of it; a job that needs more {instead}"
-            ) * (2 * count > free)
+            )
     return ""
 
 
@@ -252,9 +254,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
         except UserError as error:
             lines, last = last_words(_printed(output))
             is_full = full or isinstance(error, HostFullError)
-            has_reason = (
-                last and not is_full and ("ended after" not in str(error) or _EXCEPTION.match(last))
-            )  # not its step
+            # A job whose time was over has none in what it printed last, unless that is an exception.
+            has_reason = last and not is_full and ("ended after" not in str(error) or _EXCEPTION.match(last))
             text, stated = "\n".join(lines), f"{error}: {last}" if has_reason else str(error)
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"

@@ -204,9 +204,8 @@ def may_decide(text: str, line: int) -> bool:
     is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
     is_taken = bool(_called(statement) & TAKING) or any(isinstance(one, ast.JoinedStr) for one in ast.walk(statement))
     if isinstance(statement, ast.Expr) and not any(isinstance(node, ast.Subscript) for node in ast.walk(statement)):
-        is_taken |= getattr(getattr(statement.value, "func", None), "attr", "").startswith(
-            "add_scalar"
-        )  # TensorBoard's
+        method = getattr(getattr(statement.value, "func", None), "attr", "")
+        is_taken |= method.startswith("add_scalar")  # TensorBoard's
     if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
         return True
     asked = [one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp)]

@@ -540,8 +540,8 @@ class SshSource:
                     process.wait(1.0)
 
     def _converse(self, process: "subprocess.Popen[bytes]", opened: Callable[[], None]) -> SourceFailed:
-        """Send the program, deliver sample after sample, and return why there are no more; `opened` is called when the
-        far end sends something for the first time.
+        """Send the program, deliver its samples, and return why they end; `opened` is called once the far end sends
+        something.
         """
         lines, splitter, errors = FarLines(self._recording), LineSplitter(), b""
         assert process.stdin is not None

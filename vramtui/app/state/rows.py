@@ -114,6 +114,11 @@ def _steady_size(count: int, before: float | None) -> float:
     return before if abs(count / GIB - before) < PLAY * 10.0**-digits else shown
 
 
+def minutes_since(process: Process, at: float) -> int | None:
+    """Return the whole minutes that a process had run at time `at`; None if its start is unknown."""
+    return None if process.started_at is None else max(0, int(at - process.started_at) // 60)
+
+
 class RowsOnDemand(Sequence[ProcessRow]):
     """Rows that are made when they are looked at: of thousands a screen shows few."""
 
@@ -208,10 +213,9 @@ class ProcessRows(RowsOnDemand):
         if isinstance(track, ProcessRow):
             return track
         gpu, age, name = self._gpus[bisect_right(self._starts, at) - 1]
-        started = process.started_at
         return ProcessRow(
             "process", track.key, gpu, process.used_memory, None if peak is None else peak.bytes, process, age=age,
-            minutes=None if started is None else max(0, int(self._at - started) // 60), learned=peak, gpus=name,
+            minutes=minutes_since(process, self._at), learned=peak, gpus=name,
             fast_since=None if track.sampled_fast is None else track.close_since, fast_interval=track.fast_interval,
             order=track.place,
         )  # fmt: skip

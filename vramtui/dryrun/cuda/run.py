@@ -302,10 +302,8 @@ def result_of(run: CudaRun) -> DryRun:
     convolved = ""
     if any(name == DEVICE_ENGINES for name, _ in calls):
         # The least and the most that the peak may be: workspaces are added to what was in use when convolutions ran.
-        how, room = (
-            (card_limits(run.device), release_of(torch)),
-            run.device.total_memory - cuda_context(run.device.capability).bytes,
-        )
+        how = card_limits(run.device), release_of(torch)
+        room = run.device.total_memory - cuda_context(run.device.capability).bytes
         beyond = allocated - known.get("peak", allocated)  # parts of blocks that no tensor has
         low, high, at_peak, highest = known.get("steady", 0) + beyond, allocated, (0, ""), ""
         for one in run.convolutions:

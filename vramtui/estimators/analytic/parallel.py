@@ -161,7 +161,7 @@ def buffers_for(
     if sharing.kind == "fsdp":
         buffers, packed = _fully_sharded(program, parallel, layers, policy=policy), program.quantization
         if packed in {"nf4", "nf4-double"}:
-            # Its scales are no parameter: FSDP neither shards nor offloads them.
+            # Its scales are not parameters: FSDP does not shard or offload them.
             split = blocks_of(program.frozen, program.recipe.frozen, packed, layers)
             whole = sum(rounded(size) * count for _, (_, *scales) in split for size, count in scales)
             more = whole - (0 if parallel.param_offload else whole // parallel.ranks)
