@@ -23,13 +23,38 @@ def job_of(tmp_path: Path, *words: str, engine: Engine | None = None) -> DryRunJ
     ("free", "said"), [(10 << 20, "held 6.* MiB of 100.0 MiB, .*, and 10.0 MiB was left"), (1 << 40, "")]
 )
 def test_a_job_ends_before_it_fills_the_host(tmp_path: Path, monkeypatch: Any, free: int, said: str) -> None:
-    monkeypatch.setattr(child, "LEAST_LEFT", 50 << 20)
-    monkeypatch.setattr(
-        "vramtui.agent.stream.host_memory", lambda: {"memory_total": 100 << 20, "memory_available": free}
-    )
+    memory = child.HostMemory(100 << 20, free, "this host", 0)
+    monkeypatch.setattr(child, "memory_for_jobs", lambda: memory)
     job = job_of(tmp_path, "-c", f"kept = b'1' * (60 << 20); import time; time.sleep(60 * bool({said!r}))")
     with pytest.raises(child.HostFullError, match=said) if said else contextlib.nullcontext():
         assert child.run_supervised(job, supervised(job.words, ()), {}, None, None, lambda: False) == 0
+
+
+@pytest.mark.parametrize(("groups", "folder", "names", "stat"), [
+    ("0::/pod/job\n", "sys/fs/cgroup/pod", "max current events", ""),
+    ("4:cpu,memory:/docker/ab/job\n0::/\n", "sys/fs/cgroup/memory", "limit_in_bytes usage_in_bytes oom_control", "total_"),
+])  # fmt: skip
+def test_a_control_group_that_allows_less_is_told(
+    tmp_path: Path, monkeypatch: Any, groups: str, folder: str, names: str, stat: str
+) -> None:
+    limit, held, killed = (tmp_path / folder / "job" / f"../memory.{name}" for name in names.split())
+    files = {limit: 4 << 30, held: 3 << 30, (killed := killed.parents[1] / killed.name): "oom_kill 2\n"}
+    files[tmp_path / "proc/self/cgroup"] = groups
+    files[tmp_path / folder / "memory.stat"] = f"{stat}inactive_file {1 << 28}\n{stat}active_file {1 << 28}\n"
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(text), encoding="ascii")
+    host, owner = {"memory_total": 64 << 30, "memory_available": 9 << 30}, f"the control group /{folder}"
+    monkeypatch.setattr(child, "SYSTEM", tmp_path)
+    monkeypatch.setattr("vramtui.agent.stream.host_memory", lambda: host)
+    assert child.memory_for_jobs() == (4 << 30, 3 << 29, owner, 2)
+    job = job_of(tmp_path, "-c", "import time; time.sleep(.5); raise SystemExit(1)", engine="cuda")
+    said = f"engine cuda takes about 2.0 GiB with a small model; {owner} has 1.5 GiB of 4.0 GiB free"
+    assert command.host_note(job, "cuda") == said
+    with pytest.raises(child.HostFullError, match=f"killed a process of the job, as memory ran out: {owner} has 4.0"):
+        child.run_supervised(
+            job, supervised(job.words, ()), {}, None, None, lambda: killed.write_text("oom_kill 3") < 0
+        )
 
 
 @pytest.mark.parametrize("engine", [None, "cuda"])
@@ -53,7 +78,7 @@ def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch:
     ("", ("--model", "gpt2"), ""),
 ])  # fmt: skip
 def test_weights_are_stated_first(tmp_path: Path, monkeypatch: Any, script: str, words: Any, said: str) -> None:
-    monkeypatch.setattr(command, "host_memory", lambda: {"memory_available": 16 << 30})
+    monkeypatch.setattr(command, "memory_for_jobs", lambda: child.HostMemory(64 << 30, 16 << 30, "this host", 0))
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     notes = [command.host_note(job_of(tmp_path, "train.py", *words), engine) for engine in ("cuda", "fake")]
     assert (notes[0][: len(said) or None], notes[1]) == (said, "")

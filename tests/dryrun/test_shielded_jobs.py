@@ -151,8 +151,14 @@ assert number.value == 3, number.value
 """
 
 
-def test_collectives_arrive_without_a_namespace(place: Path, refusing: str) -> None:
-    ran = run(place, HOLD + RANKS, environment(place, refusing))
+DAEMON = "import os, time\nif os.fork():\n    os._exit(0)\nos.setsid()\ntime.sleep(1)\n"
+
+
+@pytest.mark.parametrize(("code", "is_refused"), [(HOLD + RANKS, True), (DAEMON + HOLD, False)])
+def test_collectives_arrive_and_what_a_job_leaves_is_waited_for(
+    place: Path, refusing: str, code: str, *, is_refused: bool
+) -> None:
+    ran = run(place, code, environment(place, refusing if is_refused else ""))
     assert ran.returncode == 0, ran.stderr + ran.stdout
 
 
@@ -245,12 +251,6 @@ def test_the_whole_tree_and_all_folders_end_with_the_command(place: Path, end: s
         ran.stderr.read()
     assert wait_for(lambda: is_gone(child))
     assert wait_for(lambda: not list((place / "tmp").iterdir())), list((place / "tmp").iterdir())
-
-
-def test_what_a_job_leaves_behind_it_is_waited_for_where_nothing_else_used_cuda(place: Path) -> None:
-    daemon = "import os, time\nif os.fork():\n    os._exit(0)\nos.setsid()\ntime.sleep(1)\n"
-    ran = run(place, daemon + HOLD, environment(place))
-    assert ran.returncode == 0, ran.stderr + ran.stdout
 
 
 PARTS = """

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
@@ -98,10 +98,53 @@ class HostFullError(UserError):
     """The host has not enough memory for the job."""
 
 
-# A job that fills the host's memory is ended when this much is left: bytes, or one part in so many.
-LEAST_LEFT, SHARE_LEFT = GIB, 20
+# A job that fills the memory is ended when this much is left: bytes, or one part in so many; a quarter of little.
+LEAST_LEFT, SHARE_LEFT, SHARE_OF_LITTLE = GIB, 20, 4
 LOOK_EVERY = 0.5  # seconds between looks at how much of a full host's memory is the job's
 _HELD = re.compile(rb"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)  # of /proc/PID/smaps_rollup, Linux 5.4 on
+# Files of a control group of memory by its controller's name, of version 2 and 1 (Linux, cgroup-v2.rst and
+# cgroup-v1/memory.rst): the limit, what it holds, and how many of its processes the kernel killed.
+_GROUPS = {"": ("max", "current", "events"), "memory": ("limit_in_bytes", "usage_in_bytes", "oom_control")}
+SYSTEM = Path("/")
+
+
+class HostMemory(NamedTuple):
+    """Bytes that jobs may have, and those left; whose they are; how many processes of its group the kernel killed."""
+
+    total: int
+    free: int | None
+    owner: str
+    killed: int
+
+
+def memory_for_jobs() -> HostMemory:
+    """The memory of the host, or of the control group, this process's or one above, that has the least left."""
+    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.stream import host_memory  # noqa: PLC0415 - as above
+
+    host, killed = host_memory(), 0
+    least = HostMemory(host["memory_total"] or 0, host["memory_available"], "this host", 0)
+    for line in read_file(f"{SYSTEM}/proc/self/cgroup").decode(errors="replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        name = next((one for one in _GROUPS if one in controllers.split(",")), None)
+        if name is None:
+            continue
+        base, parts = Path(SYSTEM, "sys/fs/cgroup", name), [one for one in path.split("/") if one not in ("", "..")]
+        # The path is the host's; a container may see its own group at the top.
+        group = next(filter(Path.is_dir, (base.joinpath(*parts[at:]) for at in range(len(parts) + 1))), base)
+        for folder in (group, *group.parents)[: len(group.parts) - len(base.parts) + 1]:
+            most, held, events = (read_file(f"{folder}/memory.{one}").decode() for one in _GROUPS[name])
+            found = re.search(r"^oom_kill (\d+)", events, re.MULTILINE)
+            killed += int(found[1]) if found and folder == group else 0
+            if not (most.strip().isdigit() and held.strip().isdigit()) or int(most) >= (least.total or 1 << 60):
+                continue
+            stat = dict(one.split(maxsplit=1) for one in read_file(f"{folder}/memory.stat").decode().splitlines())
+            files = sum(int(stat.get(f"total_{one}", stat.get(one, 0))) for one in ("active_file", "inactive_file"))
+            free = max(int(most) - max(int(held) - files, 0), 0)  # what files take can be had
+            if least.free is None or free < least.free:
+                own = Path("/", folder.relative_to(SYSTEM))
+                least = HostMemory(int(most), free, f"the control group {printable(str(own))}", 0)
+    return least._replace(killed=killed)
 
 
 def run_supervised(
@@ -112,25 +155,19 @@ def run_supervised(
     cancel: threading.Event | None,
     is_over: Callable[[], bool],
 ) -> int:
-    """Run a dry run's job to its end, or until it `is_over`; end all that it started. Its exit code as in a shell.
-
-    Args:
-        job: what it reads from the keyboard, its folder, and whether others go first.
-        command: the words of `shield.supervised`.
-        environment: its variables.
-        output: what it prints goes there; None: to standard error.
-        cancel: set it from another thread to end the job.
-        is_over: asked 20 times a second.
+    """Run a dry run's job, by the words of `shield.supervised`, to its end, or until it `is_over`, asked 20 times a
+    second, or another thread sets `cancel`; end all that it started. What it prints goes to `output`, or else to
+    standard error. Its exit code as in a shell.
 
     Raises:
         UserError: it cannot be started.
-        HostFullError: it was ended before it took the last of the host's memory.
+        HostFullError: it was ended before it took the last of the memory, or the kernel killed one of its processes.
         CancelledError: `cancel` was set.
     """
     from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
-    from vramtui.agent.stream import host_memory  # noqa: PLC0415 - `vramtui run` starts without it
     from vramtui.dryrun.shield import end_supervised, signal_all, started_by  # noqa: PLC0415 - run has none
 
+    before = memory_for_jobs()
     try:
         keeper = subprocess.Popen(  # noqa: S603 - the person's own command
             command,
@@ -150,9 +187,8 @@ def run_supervised(
         while not is_over() and keeper.poll() is None:
             if cancel is not None and cancel.is_set():
                 raise CancelledError
-            host = host_memory()
-            total, free = host["memory_total"] or 0, host["memory_available"]
-            least = max(LEAST_LEFT, total // SHARE_LEFT)
+            total, free, owner, _ = memory_for_jobs()
+            least = max(min(LEAST_LEFT, total // SHARE_OF_LITTLE), total // SHARE_LEFT)
             if free is not None and free < least and time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_EVERY
                 processes = started_by(keeper.pid)
@@ -161,13 +197,17 @@ def run_supervised(
                 if (own := sum(int(size) << 10 for one in shares for size in one)) > least:
                     signal_all(processes, signal.SIGKILL)
                     raise HostFullError(
-                        f"the job was ended before the host's memory ran out: it held {format_bytes(own)} of "
-                        f"{format_bytes(total)}, others {format_bytes(total - free - own)}, and {format_bytes(free)} "
-                        "was left"
+                        f"the job was ended before the memory of {owner} ran out: it held {format_bytes(own)} of "
+                        f"{format_bytes(total)}, others {format_bytes(max(total - free - own, 0))}, and "
+                        f"{format_bytes(free)} was left"
                     )
             time.sleep(0.05)
     finally:
         code = end_supervised(keeper)
+    if code and (after := memory_for_jobs()).killed > before.killed:
+        raise HostFullError(
+            f"the kernel killed a process of the job, as memory ran out: {after.owner} has {format_bytes(after.total)}"
+        )
     return code
 
 

@@ -14,13 +14,12 @@ from typing import IO
 
 import msgspec
 
-from vramtui.agent.stream import host_memory
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.workload import ServeRun
-from vramtui.dryrun.child import HostFullError
+from vramtui.dryrun.child import HostFullError, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda, workspaces_on_card
@@ -68,12 +67,8 @@ NEAR, LONGEST = 8, 400  # lines that an exception's message may have, and charac
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job on one kind of GPU, or the reason why there is none.
-
-    Attributes:
-        gpu: the GPU, or several: `8xH100`.
-        verdict: `failed` if there is no result.
-        output: the last lines that the job printed, if it failed.
+    """The result of a job on a kind of GPU, or on several (`8xH100`); or why there is none, and the last lines that the
+    job printed, with the verdict `failed`.
     """
 
     gpu: str
@@ -159,9 +154,9 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
         return "fake", ""
     if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
         return "cuda", ""
-    free = host_memory()["memory_available"] or LEAST_HOST
-    if free < LEAST_HOST:
-        return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
+    memory = memory_for_jobs()
+    if memory.free is not None and memory.free < LEAST_HOST:
+        return "fake", f"engine fake: {memory.owner} has {format_bytes(memory.free)} free, too little for engine cuda"
     try:
         build(tools.cache)
     except UserError as error:
@@ -174,7 +169,9 @@ def host_note(job: DryRunJob, engine: Engine) -> str:
     `cuda`, if that is more than is free; else empty. Servers read weights piece by piece.
     """
     place = JobPlace(Path(job.folder), "", {one: job.environment[one] for one in STORES if one in job.environment})
-    command, free, text = shlex.join(job.words), host_memory()["memory_available"] or 1 << 50, ""
+    command, memory, text = shlex.join(job.words), memory_for_jobs(), ""
+    free = 1 << 50 if memory.free is None else memory.free
+    left = f"{memory.owner} has {format_bytes(free)} of {format_bytes(memory.total)} free"
     with contextlib.suppress(UserError, StopIteration):
         script = next(word for word in job.words if word.endswith(".py"))
         text = read_plain(Path(job.folder, script), JOB_FILE).decode(errors="replace")
@@ -190,11 +187,12 @@ def host_note(job: DryRunJob, engine: Engine) -> str:
             if 2 * count <= free:
                 break
             return (
-                f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; this host has "
-                f"{format_bytes(free)} free. Random weights, those on the meta device, and checkpoints in their own "
-                f"dtype take none of it; a job that needs more {instead}"
+                f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; {left}. Random weights, "
+                "those on the meta device, and checkpoints in their own dtype take none of it; a job that needs more "
+                f"{instead}"
             )
-    return ""
+    is_little = engine == "cuda" and free < LEAST_HOST
+    return f"engine cuda takes about {format_bytes(LEAST_HOST)} with a small model; {left}" if is_little else ""
 
 
 def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Engine | None = None) -> JobTrace:

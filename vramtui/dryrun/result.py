@@ -40,11 +40,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was started, or is about to be; its variables are those of before any probe.
-
-    Attributes:
-        script: the Python file, an absolute path, or a module's name if `is_module`.
-        ranks: how many processes its launcher starts; 0 if the environment says it, or nothing does.
+    """A job as it was started, or is about to be, with the variables of before any probe: `script` is the Python file,
+    an absolute path, or a module's name; `ranks` how many its launcher starts, 0 if not said, or by the environment.
     """
 
     words: tuple[str, ...]

@@ -359,10 +359,8 @@ _STILL_WRITTEN = ("/dev", "/proc")
 
 
 def refuse_writes(*folders: str) -> bool:
-    """Let this process, its libraries and its children change no file but those in `folders` and of devices.
-
-    Returns:
-        Whether the kernel has Landlock, which does this.
+    """Let this process, its libraries and its children change no file but those in `folders` and of devices; return
+    whether the kernel has Landlock, which does this.
     """
     if platform.machine() not in {"x86_64", "aarch64"}:
         return False
@@ -417,15 +415,10 @@ import sitecustomize
 """
 # What libraries understand, so that they do not wait for an answer that does not come.
 OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "WANDB_MODE": "disabled",
+    **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "CLEARML_OFFLINE_MODE"), "1"),
+    **dict.fromkeys(("WANDB_MODE", "COMET_MODE", "SWANLAB_MODE"), "disabled"),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "COMET_MODE": "disabled",
     "NEPTUNE_MODE": "debug",
-    "CLEARML_OFFLINE_MODE": "1",
-    "SWANLAB_MODE": "disabled",
 }
 
 
@@ -473,16 +466,9 @@ class Mounts:
 def protect(
     scratch: str, unchanged: Sequence[str] = (), hidden: Sequence[str] = (), command: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
-
-    Args:
-        scratch: an empty folder.
-        unchanged: folders that are written themselves.
-        hidden: devices that are not to be found.
-        command: the words of the program that this process becomes.
-
-    Returns:
-        What could not be shielded, a sentence each.
+    """Let this process and its children write to `scratch`, an empty folder, instead of wherever they do but to folders
+    that stay `unchanged`, find no `hidden` devices and reach no network; it becomes `command`, if any. A sentence each
+    on what could not be shielded.
     """
     os.environ.update(OFFLINE)
     try:
@@ -629,13 +615,9 @@ KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.s
 
 
 def supervised(command: Sequence[str], left: Sequence[str], *, scratch: str = "", reports: str = "") -> list[str]:
-    """The command of a process that runs `command` and ends all that it started, also when this process ends.
-
-    Args:
-        command: the job's words.
-        left: folders that it removes if this process was killed.
-        scratch: an empty folder for what the job writes; empty if the job is not to be shielded.
-        reports: a folder that is written itself, with a report of each process that used CUDA.
+    """The command of a process that runs `command` and ends all that it started, also when this one ends; if this one
+    was killed it removes the folders `left`. `scratch` is an empty folder for what the job writes, or empty if the job
+    is not to be shielded; `reports` is written itself, with a report of each process that used CUDA.
     """
     unchanged = [one for one in (reports, listeners_folder()) if Path(one).is_dir()]
     order = {"parent": os.getpid(), "scratch": scratch, "unchanged": unchanged, "left": left, "reports": reports}

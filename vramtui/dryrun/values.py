@@ -386,16 +386,11 @@ class Values:
         return result, is_guess, self.epoch if filled and not is_sent else None
 
     def follow(self, op: Any, args: Any, kwargs: Any, run: Any, engine: Any) -> Any:
-        """Run an operator by `run()`, and carry the values of what it is given to what it gives.
+        """Run an operator on its tensors by `run()`, and carry the values of what it is given to what it gives.
 
-        Args:
-            op: the operator.
-            args: its arguments.
-            kwargs: its named arguments.
-            run: runs it on the tensors themselves.
-            engine: `knowing()` is a context in which what kernels read is known; `note(takes_all)` counts a read of a
-                guess at the job's line; `answer(number)` counts one and gives what the job reads; `load(tensor, value)`
-                writes a value into the device's memory; `clear(tensor)` forgets what is there.
+        Of `engine`, `knowing()` is a context in which what kernels read is known; `note(takes_all)` counts a read of a
+        guess at the job's line; `answer(number)` counts one and gives what the job reads; `load(tensor, value)` writes
+        a value into the device's memory; `clear(tensor)` forgets what is there.
         """
         facts = self.operator(op)
         if facts.is_view:

@@ -28,12 +28,8 @@ CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signa
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
 VARIABLES = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
-VARIABLES |= {
-    "PYTHONUNBUFFERED": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "HIP_VISIBLE_DEVICES": "",
-    "ROCR_VISIBLE_DEVICES": "",
-}
+VARIABLES |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
+VARIABLES["PYTHONUNBUFFERED"] = "1"
 
 
 class TraceTimeoutError(UserError):
@@ -41,12 +37,8 @@ class TraceTimeoutError(UserError):
 
 
 class TraceFailedError(UserError):
-    """The code could not be traced to its end.
-
-    Attributes:
-        frames: the user's own lines that led there, outermost first.
-        output: the last lines that the code itself printed.
-        beyond_trace: whether it is, or may be, a limit of the trace and none of the code.
+    """The code could not be traced to its end: `frames` are the user's own lines that led there, outermost first,
+    `output` the last lines that it printed; `beyond_trace` is whether it may be a limit of the trace.
     """
 
     def __init__(self, answer: ChildLine, output: str) -> None:
@@ -80,14 +72,8 @@ def run_fake(
 ) -> DryRun:
     """Trace in a child process, which ends when this one does. Raises TraceFailedError if the code cannot be traced,
     TraceTimeoutError if it took too long, CancelledError if `cancel` was set, and after Ctrl-C KeyboardInterrupt with a
-    sentence that says what the trace was doing.
-
-    Args:
-        request: what to trace on which card.
-        job: its Python, the only word; its folder and variables, and seconds after which it is ended.
-        output: as of `run_supervised`, and kept for a failure.
-        progress: called for each phase that has ended, from this thread.
-        cancel: as of `run_supervised`.
+    sentence that says what the trace was doing. The only word of `job` is its Python; `output` and `cancel` are as of
+    `run_supervised`, and `progress` is called from this thread for each phase that has ended.
     """
     answer, rest, until = ChildLine(), b"", time.monotonic() + (job.timeout or math.inf)
     last: Progress | None = None
