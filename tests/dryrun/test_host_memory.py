@@ -32,7 +32,7 @@ def test_a_job_ends_before_it_fills_the_host(tmp_path: Path, monkeypatch: Any, f
 
 @pytest.mark.parametrize(("groups", "folder", "names", "stat"), [
     ("0::/pod/job\n", "sys/fs/cgroup/pod", "max current events", ""),
-    ("4:cpu,memory:/docker/ab/job\n0::/\n", "sys/fs/cgroup/memory", "limit_in_bytes usage_in_bytes oom_control", "total_"),
+    ("4:memory:/docker/ab/job\n0::/\n", "sys/fs/cgroup/memory", "limit_in_bytes usage_in_bytes oom_control", "total_"),
 ])  # fmt: skip
 def test_a_control_group_that_allows_less_is_told(
     tmp_path: Path, monkeypatch: Any, groups: str, folder: str, names: str, stat: str

@@ -133,14 +133,14 @@ def memory_for_jobs() -> HostMemory:
         # The path is the host's; a container may see its own group at the top.
         group = next(filter(Path.is_dir, (base.joinpath(*parts[at:]) for at in range(len(parts) + 1))), base)
         for folder in (group, *group.parents)[: len(group.parts) - len(base.parts) + 1]:
-            most, held, events = (read_file(f"{folder}/memory.{one}").decode() for one in _GROUPS[name])
-            found = re.search(r"^oom_kill (\d+)", events, re.MULTILINE)
-            killed += int(found[1]) if found and folder == group else 0
-            if not (most.strip().isdigit() and held.strip().isdigit()) or int(most) >= (least.total or 1 << 60):
+            most, usage, events = (read_file(f"{folder}/memory.{one}").decode() for one in _GROUPS[name])
+            kills = re.search(r"^oom_kill (\d+)", events, re.MULTILINE)
+            killed += int(kills[1]) if kills and folder == group else 0
+            if not (most.strip().isdigit() and usage.strip().isdigit()) or int(most) >= (least.total or 1 << 60):
                 continue
             stat = dict(one.split(maxsplit=1) for one in read_file(f"{folder}/memory.stat").decode().splitlines())
             files = sum(int(stat.get(f"total_{one}", stat.get(one, 0))) for one in ("active_file", "inactive_file"))
-            free = max(int(most) - max(int(held) - files, 0), 0)  # what files take can be had
+            free = max(int(most) - max(int(usage) - files, 0), 0)  # what files take can be had
             if least.free is None or free < least.free:
                 own = Path("/", folder.relative_to(SYSTEM))
                 least = HostMemory(int(most), free, f"the control group {printable(str(own))}", 0)
