@@ -52,16 +52,16 @@ def main() -> None:
             from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - past the parser
 
             open_dashboard(DashboardOptions(monitor=bool(arguments)))
-        elif arguments == ["ps"] and "_VRAMTUI_COMPLETE" not in os.environ:
+        elif arguments in (["ps"], ["ps", "--json"]) and "_VRAMTUI_COMPLETE" not in os.environ:
             atexit.register(gc.freeze)
             from vramtui.core.base.late import defer  # noqa: PLC0415 - past the parser
 
             defer()
             from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - past the parser
-            from vramtui.cli.ps import ps  # noqa: PLC0415 - past the parser
+            from vramtui.cli.ps import DEFAULTS, ps  # noqa: PLC0415 - past the parser
 
             with exit_on_user_error():
-                ps()
+                ps(DEFAULTS._replace(json=len(arguments) > 1))
         else:
             atexit.register(gc.freeze)
             from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,14 +14,9 @@ from vramtui.monitor.derived_presets import ConfinedDerive, ConfinedError, Deriv
 from vramtui.monitor.session import MonitorSession
 
 LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "intermediate_size": 4096,
-    "vocab_size": 32000,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
+    "num_attention_heads": 8, "intermediate_size": 4096, "vocab_size": 32000,
+}  # fmt: skip
 WAITS = "import time; time.sleep(60)"
 
 
@@ -56,6 +52,17 @@ def test_a_model_is_found_as_it_would_be_here_and_impossible_sizes_are_none(
         assert confined(*running) == "its model's file names no known model"
     finally:
         confined.close()
+
+
+def test_a_child_starts_for_a_nameless_command_only_by_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a child"))
+    assert ConfinedDerive()(os.getpid(), "python train.py --rank=0") == ""
+    with pytest.raises(pytest.fail.Exception):  # nanoGPT's script names GPT-2
+        ConfinedDerive()(os.getpid(), "python train_gpt2.py")
+    write(tmp_path)
+    with pytest.raises(pytest.fail.Exception):
+        ConfinedDerive()(os.getpid(), "python train.py --rank=0")
 
 
 def test_one_that_takes_too_long_is_a_sentence(running: tuple[int, str], tmp_path: Path) -> None:

@@ -66,10 +66,13 @@ def flags_of(command: str, above: dict[str, Any] | None, proc: str = "/proc") ->
     return next((text for text in commands if text and not text.startswith(TITLES)), command)
 
 
-def parent_of(above: dict[str, Any] | None, proc: str = "/proc") -> str:
+def parent_of(above: dict[str, Any] | None, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None) -> str:
     """The name of the program right `above` a process (of `ancestors_of`), by its command line; empty if unknown."""
     pids = (above or {}).get("pids", ())
-    return os.path.basename(_command(pids[0], proc).split(" ")[0]) if pids else ""
+    known: dict[str, Any] = (seen or {}).get(pids[0], {}) if pids else {"command": ""}
+    if "command" not in known:
+        known["command"] = _command(pids[0], proc)
+    return os.path.basename(str(known["command"]).split(" ")[0])
 
 
 def _owner(pid: int, proc: str) -> int | None:

@@ -162,12 +162,7 @@ class MetricsHandler(WSGIRequestHandler):
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
-    """Serves each client on a thread of its own.
-
-    Args:
-        address: host and port to listen at.
-        context: wraps connections, in the client's own thread: a handshake may hang.
-    """
+    """Serves each client on a thread of its own; `context` wraps connections there, because a handshake may hang."""
 
     daemon_threads = True
     allow_reuse_address = True

@@ -89,15 +89,8 @@ def fast_targets(choice: str) -> FastTargets:
 class _Recording(threading.Thread):
     """Records one host; with others on a thread of its own. A terminal shows the progress, and each problem once.
 
-    Args:
-        opened: the host.
-        interval: seconds between samples.
-        targets: processes to sample fast.
-        file: where it is written; None for standard output, which gets the newest of samples that had to wait, with
-            the peaks of the others.
-        host: the name of one of several hosts.
-        until: when a thread ends, by the monotonic clock.
-        presets: makes a matcher for a thread; None reads presets while samples come.
+    Without a file it is written to standard output, which gets the newest of samples that had to wait, with the peaks
+    of the others. `presets` makes a matcher for a thread; None reads presets while samples come.
 
     Attributes:
         samples: how many are written.

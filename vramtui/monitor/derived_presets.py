@@ -5,16 +5,13 @@ If it needs more memory, processor time or patience than it has, a problem says 
 """
 
 import contextlib
-import json
 import os
 import re
-import resource
-import select
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +20,9 @@ from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Problem, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
+
+if TYPE_CHECKING:
+    import subprocess
 
 MEMORY = 1 * GIB  # of address space; Python and an estimate need 0.3
 PROCESSOR = 3  # seconds for each process
@@ -54,11 +54,18 @@ class ConfinedDerive:
         self._child: subprocess.Popen[bytes] | None = None
 
     def __call__(self, pid: int, command: str) -> PresetFile | str:
-        """Return the preset of a process of this host, or the reason why it has none.
+        """Return the preset of a process of this host, or the reason why it has none. The child takes a tenth of a
+        second to start: a command without names has no use for it, unless a model is in its folder.
 
         Raises:
             ConfinedError: it took more than the limits allow.
         """
+        if self._child is None and _is_nameless(command) and not _has_model(pid):
+            return ""
+        import json  # noqa: PLC0415 - only with the child
+        import select  # noqa: PLC0415 - only with the child
+        import subprocess  # noqa: PLC0415 - only with the child
+
         child = self._child = self._child or subprocess.Popen(  # noqa: S603 - our own module, by this Python
             [sys.executable, "-c", _START],
             stdin=subprocess.PIPE,
@@ -102,6 +109,8 @@ class ConfinedDerive:
             return
         with contextlib.suppress(OSError):
             child.kill()
+        import subprocess  # noqa: PLC0415 - only with the child
+
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -112,6 +121,9 @@ class ConfinedDerive:
 
 def answer_all() -> None:
     """Answer one line after another in the child, until the input ends."""
+    import json  # noqa: PLC0415 - only in the child
+    import resource  # noqa: PLC0415 - only in the child
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     allowed = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
@@ -146,18 +158,37 @@ def _answer(pid: int, command: str) -> _Answer:
 _Job = tuple[int, float | None, str]
 _FILE = re.compile(r"\.(?:ya?ml|json)\b")  # configuration files of training programs
 _PROGRAM = re.compile(r"(?!.*vllm)[\w./-]+", re.IGNORECASE)
-_NAMELESS = re.compile(r"-[\w-]+(?:=[\d.,:e+-]*)?|[\d.,:e+-]+|(?!.*vllm)[\w-]+\.py", re.IGNORECASE)
+_NAMELESS = re.compile(r"-[\w-]+(?:=[\d.,:e+-]*)?|[\d.,:e+-]+|(?!.*vllm|train_gpt2\.)[\w-]+\.py", re.IGNORECASE)
 KEPT = 1 << 15
+FOLDER_ANSWERS = 0.5  # seconds
 IDLE = 0.2  # seconds that the thread waits for more, and its child takes 25 MB
 MOST_PROBLEMS = 20
 MOST_WAITS = 2  # failures after which a command that waits leaves the other processes out
 HINT = "m gives it a preset."
 
 
-def _folder_of(pid: int, command: str) -> str:
-    """Return the folder and mounts of a process whose command has only a script, flags and numbers; else empty."""
+def _is_nameless(command: str) -> bool:
+    """Return whether a command has only a script, flags and numbers."""
     program, *words = command.split() or [""]
-    if ".py" not in command or not _PROGRAM.fullmatch(program) or not all(map(_NAMELESS.fullmatch, words)):
+    return ".py" in command and bool(_PROGRAM.fullmatch(program)) and all(map(_NAMELESS.fullmatch, words))
+
+
+def _has_model(pid: int) -> bool:
+    """Return whether there may be a `config.json` in the folder of a process; a folder that hangs may have one."""
+    answers = [True]
+
+    def look() -> None:
+        answers[0] = os.path.exists(f"/proc/{pid}/cwd/config.json")  # noqa: PTH110 - False in another user's folder
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(FOLDER_ANSWERS)
+    return answers[0]
+
+
+def _folder_of(pid: int, command: str) -> str:
+    """Return the folder and mounts of a process with a nameless command; else empty."""
+    if not _is_nameless(command):
         return ""
     try:
         return " ".join(os.readlink(f"/proc/{pid}/{link}") for link in ("ns/mnt", "cwd"))  # noqa: PTH115 - never waits

@@ -41,8 +41,9 @@ def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
 
 
 def matcher_of_library(library: "PresetLibrary") -> Matcher:
-    """Return a matcher that reads a preset when it finds a process that runs it."""
-    return Matcher.of_candidates(library.candidates(), library.find, _of_command)
+    """Return a matcher that lists the presets at the first process, and reads those that a process runs."""
+    candidates = (one for each in (library,) for one in each.candidates())
+    return Matcher.of_candidates(candidates, library.find, _of_command)
 
 
 def _of_command(preset_file: PresetFile, command: str, is_chosen: bool) -> PresetFile | None:

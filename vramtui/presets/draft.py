@@ -350,17 +350,13 @@ class ChangedOnDiskError(UserError):
 
 class Draft:
     """One preset while it is edited. Only `save`, `rename` and `delete` change files; a bundled preset is saved into
-    the user's own folder.
+    the user's own folder. `try_out` is another check of each valid preset; it raises UserError with a sentence that
+    begins with the key it is about.
 
     Attributes:
         preset: the last valid preset of the text; None if there has been none.
         is_current: whether `preset` is what the text says now.
         folder: where model files of the preset are searched.
-
-    Args:
-        name: the preset's name in commands, a file's stem.
-        try_out: another check of each valid preset (an estimator). It raises UserError with a sentence that begins
-            with the key it is about.
     """
 
     __slots__ = (

@@ -2,9 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 load_preset = late("vramtui.presets.reader:load_preset")  # no preset is read before the first paint
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+_KEYS, _ONLY_TOML = re.compile(r"^([a-z]+) *= *", re.MULTILINE), {"\\", "#", "'"}
 _LINES_OF_TEXT = ('"""', "'''")  # text of several lines may contain a heading
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(NamedTuple):
     """A file as it was found; its `stamp` changes with it."""
 
     path: Path
@@ -78,7 +78,6 @@ class PresetLibrary:
         """The presets that recognise their process. Only `[match]` is read: if the rest of a file is broken, `find`
         returns None when a process matches it.
         """
-        from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
         from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - only needed to watch processes
         from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
 
@@ -91,7 +90,7 @@ class PresetLibrary:
                 table = _MATCH.search(text)
                 is_sure = "match" not in text if table is None else not any(ends in text for ends in _LINES_OF_TEXT)
                 if table is not None and is_sure:
-                    match = msgspec.convert(toml.loads(table[1]), Match)
+                    match = _match_of(table[1])
             except (UserError, ValueError):
                 is_sure = False
             if not is_sure:  # the whole file has to be read
@@ -155,6 +154,21 @@ class PresetLibrary:
             except UserError as error:
                 self._read[key] = error
         return self._read[key]
+
+
+def _match_of(table: str) -> Match:
+    """Read the lines of a `[match]`. Without escapes, comments and literal strings they mean the same in JSON, which is
+    read in a tenth of the time.
+    """
+    before, *parts = _KEYS.split(table)
+    keys, values = parts[::2], parts[1::2]
+    if not before.strip() and not _ONLY_TOML & {*table} and len({*keys}) == len(keys):
+        with suppress(msgspec.DecodeError):
+            pairs = (f'"{key}":{value}' for key, value in zip(keys, values, strict=True))
+            return msgspec.json.decode(f"{{{','.join(pairs)}}}", type=Match)
+    from vramtui.core.base import toml  # noqa: PLC0415 - most are read without it
+
+    return msgspec.convert(toml.loads(table), Match)
 
 
 def preset_files(folder: Path) -> tuple[Path, ...]:

@@ -60,12 +60,8 @@ def parse_preset(text: str, path: Path | str) -> Preset:
 def find_problems(
     text: str, try_out: Callable[[Preset], object] | None = None, folder: Path | None = None
 ) -> tuple[PresetProblem, ...]:
-    """Return all problems of a preset's text, in the order of its lines, and then what is missing.
-
-    Args:
-        text: TOML.
-        try_out: a further check, an estimator for example; raises UserError with a sentence that begins with its key.
-        folder: the preset's own; paths of models' files are relative to it.
+    """Return all problems of a preset's text, in the order of its lines, and then what is missing. `try_out` is another
+    check, which raises UserError with a sentence that begins with its key; files of models are relative to `folder`.
     """
     parsed = Parsed(text, folder)
     if parsed.preset is not None and try_out is not None:

@@ -21,10 +21,6 @@ _STRING = re.compile(
 def set_values(text: str, values: Mapping[str, Any]) -> str:
     """Return `text` with other values at dotted keys. Missing tables are added; None removes a key or a table.
 
-    Args:
-        text: valid TOML.
-        values: Python values, or tomlkit items to keep their spelling.
-
     Raises:
         UserError: a part of a key is not a table, or the text cannot be changed without changing something else.
     """

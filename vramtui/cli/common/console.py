@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+# rich takes milliseconds to load, and these characters are one column wide.
+NARROW = frozenset(map(chr, range(0x20, 0x7F))) | set("–Δ·…▾▴")
+cell_len, set_cell_size = late("rich.cells:cell_len"), late("rich.cells:set_cell_size")
 PIPE_WIDTH = 400
 WHOLE = 1 << 20  # columns: more than any row has
 NARROWEST = 12
@@ -42,10 +46,10 @@ def print_table(
     others are too wide, those in `spare` are left out, the first of them first, and then text is cut. In a pipe or a
     file the table is whole: what `grep` is to find must not be cut.
     """
-    from rich.cells import cell_len, set_cell_size  # rich takes 40 ms to load, which JSON answers need not pay
+    sizes = [list(map(columns_of, row)) for row in (headings, *rows)]
 
     def widths_of(columns: Sequence[int]) -> list[int]:
-        return [max(cell_len(row[at]) for row in (headings, *rows)) for at in columns]
+        return [max(row[at] for row in sizes) for at in columns]
 
     width, columns = table_width(), list(range(len(headings)))
     for column in spare:
@@ -63,11 +67,11 @@ def print_table(
             break
         widths[widest] -= 1
     lines = []
-    for row in (headings, *rows):
+    for row, taken in zip((headings, *rows), sizes, strict=True):
         cells = []
         for at, wide in zip(columns, widths, strict=True):
-            cell, filling = row[at], " " * (wide - cell_len(row[at]))
-            cell = f"{set_cell_size(cell, wide - 1)}…" if cell_len(cell) > wide else cell
+            cell, filling = row[at], " " * (wide - taken[at])
+            cell = f"{set_cell_size(cell, wide - 1)}…" if taken[at] > wide else cell
             cells.append(filling + cell if at in right else cell + filling)
         lines.append((" " * gap).join(cells).rstrip())
     heading, *lines = lines
@@ -75,6 +79,10 @@ def print_table(
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
     rule = "─" * min(sum(widths) + gap * gaps, text_width())
     sys.stdout.writelines(f"{line}\n" for line in (rule, *lines))
+
+
+def columns_of(text: str) -> int:
+    return len(text) if text.isascii() or NARROW.issuperset(text) else cell_len(text)
 
 
 def table_width() -> int:
@@ -94,6 +102,9 @@ def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
 def print_wrapped(text: str, width: int) -> None:
     """Each line of `text` broken between words where it is longer than `width` columns."""
     for line in text.splitlines():
+        if len(line) <= width and line.isascii():
+            print(printable(line).rstrip())
+            continue
         indent = line[: len(line) - len(line.lstrip())]
         broken = textwrap.TextWrapper(width, "", indent or "  ", break_on_hyphens=False, break_long_words=False)
         print(broken.fill(printable(line)))

@@ -293,13 +293,8 @@ HEARD_WITHIN = 1.6
 
 
 class ProbeClient:
-    """Hears this user's jobs from `listen` on; nothing if no socket can be made.
-
-    Args:
-        name: what the socket is called in the folder that probes look in; the pid is added.
-
-    Attributes:
-        problem: why no socket can be made; empty where one was.
+    """Hears this user's jobs from `listen` on; nothing if no socket can be made, and `problem` says why. The socket's
+    file has the `name` and the pid.
     """
 
     def __init__(self, name: str) -> None:

@@ -32,13 +32,8 @@ TRUE_COLOUR = {"truecolor", "24bit"}
 
 
 class FirstFrame:
-    """The frame, from when it is written until the dashboard takes the terminal over; closed where that fails.
-
-    Args:
-        theme: the theme of the settings, or None.
-
-    Attributes:
-        is_shown: the terminal shows the alternate screen.
+    """The frame, from when it is written until the dashboard takes the terminal over; closed where that fails. It
+    `is_shown` while the terminal shows the alternate screen.
     """
 
     def __init__(self, theme: str | None) -> None:

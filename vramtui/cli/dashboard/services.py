@@ -61,12 +61,7 @@ def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingW
 
 
 class SnapshotSaver:
-    """Writes snapshots as the settings say, and takes other settings.
-
-    Args:
-        settings: what holds at first.
-        config: the settings file, in which choices are kept.
-    """
+    """Writes snapshots as the settings say, and keeps other settings in the file `config`."""
 
     def __init__(self, settings: SnapshotSettings, config: Path) -> None:
         self.settings = settings

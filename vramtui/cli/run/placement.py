@@ -124,10 +124,8 @@ def need_of(needs: str | None, preset: PresetFile | None, gpus: int | None) -> N
 
 
 class Claims:
-    """Locks of the GPUs of this host, one file each; they end with the process that holds them.
-
-    Args:
-        folder: the files' folder; every user of the host has to see the same.
+    """Locks of the GPUs of this host, one file each; they end with the process that holds them. Every user of the host
+    has to see the same `folder`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -42,9 +42,6 @@ NO_CARD = "no GPU is seen here; `vramtui dry-run --gpu 4090 COMMAND` needs none"
 class RunPrediction:
     """The dry run of a run's command: on a thread of its own while the job runs, or before it if the job waits for it.
 
-    Args:
-        words: the job's command.
-
     Attributes:
         traces: the result, for the report and the recording; empty until it has ended.
         preset: what it amounts to; None until then, and if it failed.
@@ -88,12 +85,7 @@ class RunPrediction:
                 write_job_trace(self.path, self._trace)
 
     def start(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
-        """Make it from now on, for the GPU that the job got, and show the result in one line.
-
-        Args:
-            watch: the driver's side of the run.
-            listener: the probes of the job's processes.
-        """
+        """Make it from now on, for the GPU that the job got, and show the result in one line."""
         if self._trace is None:
             self._thread = threading.Thread(target=self._run, args=(watch, listener), name="dry run", daemon=True)
             self._thread.start()
@@ -149,13 +141,8 @@ def first_usable(sample: Sample) -> Gpu | None:
 
 
 def verdict_of(estimate: Estimate, gpu: Gpu, sample: Sample | None, pids: frozenset[int]) -> str:
-    """The verdict on the job next to the others on its GPU; if it does not fit, with the step in which it ends.
-
-    Args:
-        estimate: the dry run's result.
-        gpu: the GPU as it was when the dry run began.
-        sample: the latest, or None.
-        pids: the job's own processes, whose memory is room for it.
+    """The verdict on the job next to the others on its GPU; if it does not fit, with the step in which it ends. The
+    memory of the job's own `pids` is room for it.
     """
     now = gpu if sample is None else next((one for one in sample.gpus if one.uuid == gpu.uuid), gpu)
     own = sum(process.used_memory or 0 for process in now.processes if process.pid in pids)

@@ -44,15 +44,7 @@ class GpuWatch:
 
     The job's own processes are read ten times a second in between, so that their peaks are not missed.
 
-    Args:
-        source: the GPUs.
-        interval: seconds between reads.
-        record: a file to write every sample to.
-        jobs: the reports of the job's processes; these are read more often.
-        preset: the job's preset in the recording, or None.
-
-    Attributes:
-        problem: the last error of the driver or the disk, or empty.
+    `record` is a file for every sample, `problem` the last error of the driver or the disk.
 
     Raises:
         UserError: the file exists already, or cannot be written.
@@ -216,11 +208,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
         return mine[-1] if mine and died else None
 
     def fatal_oom(self, others: tuple[Process, ...] = ()) -> OomReport | None:
-        """The out-of-memory error that the process died of, by the probe or else by the exception that ended it.
-
-        Args:
-            others: other processes there, as the driver lists them.
-        """
+        """The out-of-memory error that the process died of, by the probe or else by the exception that ended it."""
         total = self.device.total_memory
         if self.out_of_memory is not None:
             return oom_report(self.out_of_memory, total, others)
@@ -277,15 +265,8 @@ def completed_runs(
     watch: GpuWatch | None = None,
     former: Sequence[Run] = (),
 ) -> Iterator[Run]:
-    """The entries of a command that ended.
-
-    Args:
-        finished: the command.
-        seen: its processes on the GPUs of `host`.
-        host: the machine's name.
-        watch: the driver's side.
-        former: earlier runs, the latest first: without a preset, a dry run of the same command on a GPU of the same
-            name is the prediction.
+    """The entries of a command that ended. Without a preset the prediction is a dry run of the same command on a GPU of
+    the same name, among the `former` runs, the latest first.
     """
     preset, command = finished.preset, shlex.join(finished.command)
     workload: dict[str, Any] = {} if preset is None else msgspec.to_builtins(preset.preset.workload)

@@ -17,11 +17,11 @@ from typing import Any
 # asyncio and shutil work without these.
 UNUSED = ("bz2", "lzma", "ssl")
 DEFERRED = (
-    "asyncio.sslproto", "asyncio.staggered", "difflib", "ipaddress", "locale", "mimetypes", "msgspec._json_schema",
-    "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs", "rich.padding", "rich.panel",
-    "rich.table", "rich.tree", "shutil", "tempfile", "textual.command", "textual.css._help_renderables",
+    "asyncio.sslproto", "asyncio.staggered", "ctypes.util", "difflib", "ipaddress", "locale", "mimetypes",
+    "msgspec._json_schema", "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs", "rich.padding",
+    "rich.panel", "rich.table", "rich.tree", "shutil", "tempfile", "textual.command", "textual.css._help_renderables",
     "textual.css._help_text", "textual.pilot", "textwrap", "tokenize", "traceback", "typing_extensions", "unicodedata",
-    "urllib.parse",
+    "urllib.parse", "uuid",
 )  # fmt: skip
 # The names of characters that are keys; of letters and digits none is asked for.
 PUNCTUATION = dict(zip(" " + string.punctuation, (

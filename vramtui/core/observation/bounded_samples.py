@@ -74,12 +74,8 @@ def is_size(value: int) -> bool:
 def bounded(
     sample: readings.Sample, before: readings.Sample | None = None, left_out: Sequence[str] = ()
 ) -> readings.Sample:
-    """`sample` without impossible figures; the very same if there are none. GPUs and processes keep their places.
-
-    Args:
-        sample: as it was decoded.
-        before: the sample before it, as this function returned it: what both share is not checked again.
-        left_out: fields that could not be read.
+    """`sample` without impossible figures; the very same if there are none. GPUs and processes keep their places. What
+    it shares with the sample `before`, as this function returned that, is not checked again.
     """
     old = () if before is None else before.gpus
     wrong = [*left_out]

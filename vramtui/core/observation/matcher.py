@@ -3,6 +3,7 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -33,12 +34,8 @@ class Matcher:
 
     A choice by hand wins (None there means: no preset, whatever `[match]` says). Among presets that match by
     themselves, the user's own come before bundled ones, then the order of their keys decides; so the answer does
-    not depend on the order of processes or files.
-
-    Args:
-        presets: those that are known.
-        adapt: puts the values of a process's command line into its preset, which a person chose or not; None if that
-            line runs something else after all.
+    not depend on the order of processes or files. `adapt` puts the values of a process's command line into its preset,
+    which a person chose or not; None if that line runs something else after all.
     """
 
     def __init__(
@@ -46,28 +43,39 @@ class Matcher:
     ) -> None:
         self._adapt = adapt
         known = {preset_file.key: preset_file for preset_file in presets}
-        candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
-        self._prepare(candidates, known.get)
+        self._get: Callable[[str], PresetFile | None] = known.get
+        self._candidates: Iterable[Candidate] = [
+            Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match
+        ]
+        self._answers: OrderedDict[_Answer, PresetFile | None] = OrderedDict()
 
     @classmethod
     def of_candidates(
         cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt
     ) -> "Matcher":
-        """One that reads a preset, with `get`, when a process is found that runs it."""
+        """One that takes `candidates` at the first process, and reads a preset, with `get`, when a process runs it."""
         matcher = cls((), adapt)
-        matcher._prepare(candidates, get)
+        matcher._candidates, matcher._get = candidates, get
         return matcher
 
-    def _prepare(self, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> None:
-        ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
-        self._get = get
-        self._rules = [(one.key, _Rule(one.match)) for one in ordered]
-        self._answers: OrderedDict[_Answer, PresetFile | None] = OrderedDict()
+    @cached_property
+    def _rules(self) -> "list[tuple[str, _Rule]]":
+        ordered = sorted(self._candidates, key=lambda one: (one.bundled, one.key))
+        return [(one.key, _Rule(one.match)) for one in ordered]
+
+    @cached_property
+    def _rules_by_word(self) -> dict[str, list[int]]:
+        """The places of the rules that need one of these words: few command lines have the longer words of a rule."""
+        places: dict[str, list[int]] = {}
+        for at, (_, rule) in enumerate(self._rules):
+            for word in rule.rarest:
+                places.setdefault(word, []).append(at)
+        return places
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
         """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
-        if not self._rules and not by_hand:
+        if not any(gpu.processes for gpu in sample.gpus) or (not self._rules and not by_hand):
             return matched
         pids = {key.pid for key in by_hand}
         for gpu in sample.gpus:
@@ -96,7 +104,9 @@ class Matcher:
         if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
             return chosen  # the dry run of the process's own command
         command, text = (process.command or "")[:MOST_SEARCHED], _searched(process)
-        fitting = (self._get(key) for key, rule in self._rules if rule.holds(text, process.user, gpu.name))
+        places = sorted({at for word, places in self._rules_by_word.items() if word in text for at in places})
+        rules = (self._rules[at] for at in places)
+        fitting = (self._get(key) for key, rule in rules if rule.holds(text, process.user, gpu.name))
         for preset in fitting if chosen is None else (chosen,):
             adapted = None if preset is None else self._adapt(preset, command, chosen is not None)
             if adapted is not None:
@@ -113,13 +123,7 @@ class MatchBasis:
         self._last: tuple[object, ...] = ()
 
     def has_changed(self, sample: Sample, history: History, recorded: Mapping[ProcessKey, str | None]) -> bool:
-        """Return whether matches of `sample` may be others than those of the sample before.
-
-        Args:
-            sample: the latest.
-            history: it has taken that one, and counts the processes that come, go or become better known.
-            recorded: the presets that processes had in a recording.
-        """
+        """Return whether matches of `sample`, which `history` has taken, may differ from those of the sample before."""
         gpus = tuple((gpu.uuid, gpu.name, len(gpu.processes)) for gpu in sample.gpus)
         last, self._last = self._last, (sample.host.name, gpus, id(history), history.changes, dict(recorded))
         # Of what a GPU lists that is not in order the history takes no note.
@@ -147,6 +151,8 @@ class _Rule:
         self._user = match.user
         self._gpu = None if match.gpu is None else match.gpu.lower()
         self._is_empty = not match.all and match.user is None and match.gpu is None
+        shortest = {min((len(word) for word, _ in words), default=0): words for words in self._all}
+        self.rarest = [word for word, _ in shortest[max(shortest)]] if shortest else [""]  # one of them has to be there
 
     def holds(self, text: str, user: str | None, gpu: str) -> bool:
         """Return whether a process with the command line `text`, in lower case, is one of these jobs."""

@@ -68,11 +68,8 @@ class RecordingEncoder:
 
 
 class RecordingWriter:
-    """Writes a recording to a new file, or to standard output; every line is on its way when `write` returns.
-
-    Args:
-        path: the file, compressed if the name ends in `.gz`; None for standard output, which stays open.
-        header: the first line.
+    """Writes a recording to a new file, compressed if its name ends in `.gz`, or without one to standard output, which
+    stays open; every line is on its way when `write` returns.
 
     Raises:
         UserError: the file exists, or cannot be written (also from `write` and `close`).

@@ -2,7 +2,6 @@
 
 import math
 import os
-import platform
 import pwd
 import re
 import time
@@ -195,7 +194,7 @@ class ProcessReader:
         # A title that a process gave itself may end without the zero.
         command = os.fsdecode(text.removesuffix(b"\0")).replace("\0", " ")[:LONGEST_COMMAND]
         environment = _environment(pid)
-        rank = rank_of(environment, platform.node())
+        rank = rank_of(environment, os.uname().nodename)
         loading: ModuleLoading | None = None
         if (setting := module_loading_of(environment)) is not None:
             loading = "eager" if setting == "eager" else "lazy"
@@ -208,7 +207,7 @@ class ProcessReader:
             # The title of an engine's worker has its place.
             name=printable(command)
             if flags != command
-            else program_of(pid, command, environment, parent_of(ancestors)) or facts.name,
+            else program_of(pid, command, environment, parent_of(ancestors, seen=above)) or facts.name,
             command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
             container=_container(pid, environment),
@@ -299,7 +298,7 @@ def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = part = os.read(file, most)
-        while part and len(text) < most and not is_line:  # the kernel gives at most a page of some
+        while len(part) >= ONE_PAGE and len(text) < most and not is_line:  # the kernel gives at most a page of some
             part = os.read(file, most - len(text))
             text += part
         return text
