@@ -58,16 +58,9 @@ def free_port() -> int:
 class Terminal:
     """Runs a program with a terminal of its own and looks at it.
 
-    The program's output is read as it comes, by a thread; it is drawn on the screen when somebody looks. A frame that
-    comes in several pieces is drawn once it is whole, so that nobody sees the half of it.
-
-    Args:
-        command: the program and its arguments.
-        size: columns and rows.
-        env: added to this process's environment; None takes a name out of it.
-        cwd: the folder it starts in.
-        keep: remember everything that was sent, in `sent`.
-        whole_frames: be a terminal that has synchronized output; without it frames are drawn as their pieces come.
+    The program's output is read as it comes, by a thread; it is drawn on the screen when somebody looks. With
+    `whole_frames` the terminal has synchronized output, and a frame in several pieces is drawn once it is whole. None
+    in `env` takes a name out of the environment; `keep` remembers everything that was sent, in `sent`.
     """
 
     def __init__(
