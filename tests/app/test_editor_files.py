@@ -300,7 +300,7 @@ async def test_a_preset_of_ones_own_is_renamed_with_its_file(tmp_path: Path) -> 
         folder = tmp_path / "presets"
         (folder / "taken.toml").write_text(TEXT)
         screen.form.go_to("run.batch_size")
-        assert "exists already" in await press(app, pilot, "8", "f2", "end", *["backspace"] * 4, *"taken", "enter")
+        assert "choose another name" in await press(app, pilot, "8", "f2", "end", *["backspace"] * 4, *"taken", "enter")
         await press(app, pilot, "end", *"-not", "enter")
         assert not (folder / "tiny.toml").exists()
         assert (folder / "taken-not.toml").read_text() == TEXT

@@ -275,3 +275,11 @@ async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
         await pilot.press("end")
         while rows.view is not None and rows.view.chosen is not rows.view.rows[-2]:  # the last is nobody's
             await pilot.pause(0.02)
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(5, True), (10, False)])
+async def test_a_low_terminal_shows_the_memory_graph_if_its_processes_leave_room(rows: int, shown: bool) -> None:
+    seen = [scenes.process(pid, GIB, "python x.py") for pid in range(100, 100 + rows)]
+    async with dashboard([scenes.sample(scenes.gpu(0, *seen))], (80, 24)) as (app, _):
+        assert ("─ Memory · pid " in screen_text(app)) is shown
+        assert all(str(pid) in screen_text(app) for pid in range(100, 100 + rows))

@@ -27,7 +27,7 @@ MEDIUM, TALL = 28, 42
 MEDIUM_GRAPH = 10
 # Rows of header, keys, two frames, a heading and a foot; least rows of the processes, and of the GPUs.
 AROUND_LISTS, LEAST_ROWS, LEAST_GPUS = 8, 8, 5
-LOW_GRAPH = 8  # least rows of the graph in a low terminal without predictions
+LOW_GRAPH = 8  # least rows of the graph in a low terminal
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
 
 
@@ -83,7 +83,7 @@ class Watch(ViewScreen):
         lines = gpus.lines_for(view, width - panel_width - 2, most)
         _set_height(gpus, lines, border=2)
         used = lines + banner.lines_for(view, width) + len(view.rows) + AROUND_LISTS
-        self.set_class(view.is_monitor and used + LOW_GRAPH <= height, "-roomy")
+        self.set_class(used + LOW_GRAPH <= height, "-roomy")
         if view.is_monitor and self.has_class("page-estimate"):
             self.remove_class("page-estimate").add_class("page-processes")
         super().show(view, palette)
