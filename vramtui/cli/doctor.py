@@ -411,13 +411,7 @@ def torch() -> Finding:
     return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
 
 
-OF_NVIDIA = {
-    "nvml": nvml,
-    "gpus": gpus,
-    "nvidia-smi": nvidia_smi,
-    "permissions": permissions,
-    "accounting": accounting,
-}
+OF_NVIDIA = {"nvml": nvml, "gpus": gpus, "nvidia-smi": nvidia_smi, "permissions": permissions, "accounting": accounting}
 CHECKS: dict[str, Check] = {name: of_nvidia(name, check) for name, check in OF_NVIDIA.items()}
 CHECKS |= {"amdgpu": amdgpu, "namespaces": namespaces, "terminal": terminal, "folders": folders, "torch": torch}
 

@@ -23,11 +23,7 @@ HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is
 
 @command_of
 def snapshot(
-    *,
-    file: Path | None = None,
-    formats: list[str] | None = None,
-    folder: Path | None = None,
-    source: SourceOptions,
+    *, file: Path | None = None, formats: list[str] | None = None, folder: Path | None = None, source: SourceOptions
 ) -> None:
     """Write what is seen and predicted to new files, for each host its own."""
     settings = settings_in_force().snapshot

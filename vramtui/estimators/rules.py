@@ -206,18 +206,16 @@ WEIGHTS = {
 }  # fmt: skip
 BYTES_PER_PARAMETER: dict[str, dict[Category, tuple[Fraction, str]]] = {
     "full fp16": {
-        "weights": (Fraction(2), "fp16"),
-        "gradients": (Fraction(2), "fp16"),
+        "weights": (Fraction(2), "fp16"), "gradients": (Fraction(2), "fp16"),
         "optimizer": (Fraction(4), "two fp16 moments"),
     },
     "mixed bf16": {
-        "weights": (Fraction(6), "2 bf16 and 4 of the fp32 copy"),
-        "gradients": (Fraction(2), "bf16"),
+        "weights": (Fraction(6), "2 bf16 and 4 of the fp32 copy"), "gradients": (Fraction(2), "bf16"),
         "optimizer": (Fraction(8), "two fp32 moments"),
     },
     "LoRA": {"weights": (Fraction(2), "frozen, 16 bits; the adapters are left out")},
     "QLoRA": {"weights": (Fraction(1, 2), "frozen, 4 bits; the adapters are left out")},
-}
+}  # fmt: skip
 FOUR_BITS = {"int4", "nf4", "nf4-double"}
 
 

@@ -92,28 +92,6 @@ def check_keys(chosen: Mapping[str, str]) -> None:
 
 
 Line = tuple[str, str] | str  # a key and what it does, or a heading
-MOUSE = (
-    ("click", "a row, a GPU, a column's heading, ‹ and › of a field, a key in the last line"),
-    ("wheel", "scrolls the table and the GPUs"),
-    ("ctrl+p", "the command palette: every action by its name"),
-)
-READING = (
-    "Bars: █ used, ▒ kept by the driver, ░ free; ┊ is where the prediction is, ▶ when it is beyond the card.",
-    "A category of memory has one colour everywhere. Sizes are in GiB (1024³ bytes), as nvidia-smi's MiB are.",
-    "`vramtui help estimating` explains the estimate part by part; `vramtui help keys` lists the keys of all screens.",
-)
-# Watch's long list by task; the rest is under the screen's own title.
-TASKS = {
-    "watch.": (
-        (
-            "Rows",
-            ("filter", "sort_before", "sort_next", "reverse", "group", "columns", "unfold", "fold", "let_go", "pause"),
-        ),
-        ("Estimate", ("presets", "edit", "edit_outside", "match", "explain", "undo", "apply")),
-        ("Try a change", ("batch_less", "batch_more", "seq_less", "seq_more")),
-        ("Save, copy, signal", ("snapshot", "snapshot_options", "copy_pid", "copy_command", "signal")),
-    )
-}
 TWO_COLUMNS = 100  # width from which keys are in two columns
 WIDEST = 120
 KEY, GAP = 9, 3
@@ -202,11 +180,11 @@ class Help(TextWindow):
         for section in first:
             pieces += _columns(list(self._blocks(section)), columns, width)
         blocks = [block for section in rest for block in self._blocks(section)]
-        pieces += _columns([*blocks, ["Mouse and palette", *MOUSE]], columns, width)
+        pieces += _columns([*blocks, ["Mouse and palette", *ABOUT["mouse"].items()]], columns, width)
         for section in (section for section in first if section.about):
             add_text(f"{section.title}: how to read it", section.about)
             pieces.append(Content(""))
-        add_text("How to read the screen", "\n".join(READING))
+        add_text("How to read the screen", ABOUT["reading"].strip())
         return Content("\n").join(pieces)
 
     def _blocks(self, section: Section) -> Iterator[list[Line]]:
@@ -216,8 +194,7 @@ class Help(TextWindow):
             for key, binding in self._keys
             if (binding.id or "").startswith(section.prefix)
         }
-        tasks = TASKS.get(section.prefix, ())
-        for title, names in tasks:
+        for title, names in ABOUT["tasks"].items() if section.prefix == "watch." else ():
             if any(name in group for name in names):
                 yield [title, *(group.pop(name) for name in names if name in group)]
         if group:

@@ -141,12 +141,7 @@ class ProcessRows(RowsOnDemand):
     __slots__ = ("_at", "_entries", "_gpus", "_peaks", "_processes", "_starts", "totals")
 
     def __init__(
-        self,
-        sample: Sample,
-        history: History,
-        answered: Mapping[str, tuple[float, Gpu]],
-        *,
-        whole: bool = False,
+        self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]], *, whole: bool = False
     ) -> None:
         self._at, host, names = sample.taken_at, sample.host.name, instance_names(sample.gpus)
         # By place: a process's track, and what it held; or a row that is none of a running process.

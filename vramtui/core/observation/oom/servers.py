@@ -251,19 +251,13 @@ _VULKAN_LIMIT = re.compile(r"ggml_vulkan:")
 _COPIES = re.compile(r"pipeline parallelism enabled \(n_copies=(\d{1,3})\)")
 _AFTER = 2000  # characters behind a failed buffer in which llama.cpp says what it was for
 _COMPUTE = ("Flash attention (-fa on)", "A smaller micro-batch (-ub 256)", "A shorter context (-c)")
+_CACHE = ("A shorter context (-c)", "-ctk q8_0 -ctv q8_0 with -fa on halves it", "Fewer slots (-np 1)")
+_WEIGHTS = ("Fewer layers on the GPU (-ngl)", "A smaller quantization", "More GPUs (-ts, --tensor-split)")
 _PURPOSES: tuple[tuple["re.Pattern[str]", str, tuple[str, ...]], ...] = (
     (re.compile(r"compute buffers|ggml_gallocr_reserve"), "the compute buffer", _COMPUTE),
-    (
-        re.compile(r"kv cache|KV buffer|llama_kv_cache"),
-        "the KV cache",
-        ("A shorter context (-c)", "-ctk q8_0 -ctv q8_0 with -fa on halves it", "Fewer slots (-np 1)"),
-    ),
+    (re.compile(r"kv cache|KV buffer|llama_kv_cache"), "the KV cache", _CACHE),
     (re.compile(r"compute|graph_reserve"), "the compute buffer", _COMPUTE),
-    (
-        re.compile(r"error loading model|load_tensors|llama_model_load"),
-        "the weights",
-        ("Fewer layers on the GPU (-ngl)", "A smaller quantization", "More GPUs (-ts, --tensor-split)"),
-    ),
+    (re.compile(r"error loading model|load_tensors|llama_model_load"), "the weights", _WEIGHTS),
 )
 
 
