@@ -103,7 +103,7 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
 
 @pytest.mark.parametrize(("words", "context", "assumed"), [
     ("llama-server -m tiny-Q4_K_M.gguf -c 4096 -ngl 99", 4096, False),
-    ("llama-server -m tiny-Q4_K_M.gguf", 8192, True),
+    ("llama-server -m tiny-Q4_K_M.gguf", None, True),
     ("/usr/bin/ollama runner --model sha256-{digest} --ctx-size 2048 --batch-size 512 --parallel 2", 2048, False),
     ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", None, True),
 ])  # fmt: skip

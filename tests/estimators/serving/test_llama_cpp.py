@@ -2,16 +2,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.estimators.serving.models import LLAMA_8B
 from tests.presets.test_derived import Host
 from tests.recorded.gguf_files import GOLDEN, write_gguf
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import MIB
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.assumptions import range_of, values_of
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.models import TransformerModel
+from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Parallel, ServeRun, Stored, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.derived import derive
@@ -86,3 +89,31 @@ def test_layers_go_to_cards_one_by_one_by_each_build() -> None:
     assert "KV 800.00" in lines[0]
     assert "KV 224.00" in lines[1]
     assert "bytes of one card of 2: CUDA0, the fullest" in uneven.assumptions
+
+
+@pytest.mark.parametrize(("build", "gpu", "sequences", "tokens"), [
+    ("b3900", "RTX4090", None, 131_072), ("b7000", "RTX4090", None, 4096), (None, "RTX4090", None, 131_072),
+    (None, "RTX4060", None, 15_360), (None, "RTX4060", 4, 16_384), (None, "GTX1060", None, 4096),
+])  # fmt: skip
+def test_a_context_that_is_not_given_follows_build_and_gpu(
+    build: str | None, gpu: str, sequences: int | None, tokens: int
+) -> None:
+    """Newer builds cut the model's longest until 1 GiB of the GPU is free, but not below 4,096 (common/fit.cpp)."""
+    model = msgspec.structs.replace(LLAMA_8B, max_position_embeddings=131_072)
+    bare = ServeRun(engine="llama.cpp", quantization="q4_k_m", max_num_seqs=sequences, engine_version=build)
+    estimate = ANALYTIC.estimate(Workload(model=model, run=bare), card(gpu))
+    assert estimate.assumptions[0].startswith(f"a context of {tokens:,} tokens")
+    if 4096 * (sequences or 1) < tokens < 131_072:
+        assert 0.8 * GIB < card(gpu).total_memory - estimate.process < 1.1 * GIB
+
+
+@pytest.mark.parametrize(("own", "words"), [(8192, "context 8192"), (None, "the server's own context")])
+def test_a_server_without_a_context_is_a_range_of_what_its_releases_take(own: int | None, words: str) -> None:
+    model = msgspec.structs.replace(LLAMA_8B, max_position_embeddings=131_072)
+    preset = Preset(name="own", model=model, run=ServeRun(engine="llama.cpp", quantization="q4_k_m", max_model_len=own))
+    found = PresetFile(key="own", path="", bundled=True, preset=preset, assumed=("run.max_model_len",))
+    span = range_of(found, card("RTX4090"), ANALYTIC.estimate)
+    assert span is not None
+    assert not span.is_prediction
+    assert span.sentence == "cannot be predicted: context is not on the command line"
+    assert values_of(found) == (words,)

@@ -28,7 +28,6 @@ BATCHES, SEQUENCES = (1, 8), (512, 4096)
 # What peft's LoraConfig has where nothing is said: rank 8, and of the usual decoders these layers
 # (peft/tuners/lora/config.py and peft/utils/constants.py, 0.17).
 USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
-_LENGTHS = ("run.sequence_length", "run.max_model_len")
 _DOING = {"train": "training", "infer": "generation", "serve": "serving"}
 _WORDS = {
     "model": "model (by its name)", "run.kind": "training or generation", "run.batch_size": "batch",
@@ -166,7 +165,7 @@ def _value(key: str, workload: Workload) -> str:
     value: Any = run
     for name in key.split(".")[1:]:
         value = getattr(value, name, None)
-    return f"{_WORDS.get(key, key)} {value}"
+    return f"the server's own {_WORDS.get(key, key)}" if value is None else f"{_WORDS.get(key, key)} {value}"
 
 
 def _corner(
@@ -195,8 +194,10 @@ def _least(workload: Workload, key: str) -> Workload:
     own: Any = getattr(run, key.removeprefix("run."), None)
     if key == "run.batch_size":
         return _with(workload, batch_size=BATCHES[0])
-    if key in _LENGTHS and own is not None:
-        return _with(workload, **{key.removeprefix("run."): min(own, SEQUENCES[0])})
+    if key == "run.max_model_len":  # of earlier releases of llama.cpp and Ollama; newer ones follow the GPU
+        return _with(workload, max_model_len=SEQUENCES[1])
+    if key == "run.sequence_length" and own is not None:
+        return _with(workload, sequence_length=min(own, SEQUENCES[0]))
     if key == "run.precision":
         return workload if run.precision in ("bf16", "fp16") else _with(workload, precision="bf16")
     return _with(workload, checkpointing="full") if key == "run.checkpointing" else workload
@@ -211,9 +212,11 @@ def _most(workload: Workload, key: str) -> Workload:
         return msgspec.structs.replace(workload, run=trains)
     if key == "run.batch_size":
         return _with(workload, batch_size=max(own, BATCHES[1]))
-    if key in _LENGTHS and own is not None:
+    if key == "run.sequence_length" and own is not None:
         longest = getattr(workload.model, "max_position_embeddings", None) or SEQUENCES[1]
-        return _with(workload, **{key.removeprefix("run."): max(own, min(longest, SEQUENCES[1]))})
+        return _with(workload, sequence_length=max(own, min(longest, SEQUENCES[1])))
+    if key == "run.max_model_len":
+        return _with(workload, max_model_len=None)
     values: dict[str, dict[str, Any]] = {
         "run.lora": {"lora": None, "quantization": None},
         "run.checkpointing": {"checkpointing": "none"},

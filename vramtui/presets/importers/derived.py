@@ -289,7 +289,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         if does == "train":
             run = TrainRun(sequence_length=getattr(run, "max_model_len", getattr(run, "sequence_length", None)))
         elif does == "serve" and isinstance(run, ServeRun):
-            context = None if engine == "ollama" else run.max_model_len
+            context = None if family == "llama.cpp" else run.max_model_len  # its own depends on release and GPU
             run = msgspec.structs.replace(run, engine=engine, max_model_len=context)
         elif does == "serve":
             run = ServeRun(engine=engine, precision=run.precision, quantization=quantization)

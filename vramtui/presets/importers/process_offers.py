@@ -377,8 +377,7 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
     # Unknown keys on which the run's memory depends most; all servers but llama.cpp take their share of the card.
     run = workload.run
     if isinstance(run, ServeRun):
-        follows = run.engine == "ollama" or (run.is_llama_cpp and run.max_model_len is not None)
-        assumed = ["run.max_model_len"] if follows and "run.max_model_len" not in known else []
+        assumed = ["run.max_model_len"] if run.is_llama_cpp and "run.max_model_len" not in known else []
     else:
         sizes = [one for one in ("batch_size", "sequence_length", "precision") if getattr(run, one, None) is not None]
         assumed = [f"run.{one}" for one in sizes if f"run.{one}" not in known]

@@ -30,6 +30,7 @@ from vramtui.estimators.analytic.sizes.precision import (
     state_bytes,
     words_for,
 )
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
 
@@ -37,6 +38,9 @@ MICRO_BATCH = 512
 # Builds from which the output layer is the first to go to the GPU (pull request 18148, December 2025; before, the last)
 # and the buffer has logits of sampled tokens only (23861, June 2026); days apart by build numbers of reports.
 OUTPUT_FIRST, FEWER_LOGITS = 7500, 9450
+# The context if none is given: the model's own; from pull request 10136 (November 2024) 4,096; from 16653 (December
+# 2025) the model's own, cut until this much of each GPU is left (common/fit.cpp and common/common.h, 08033df02).
+FIXED, FITTED, LEAST_CONTEXT, LEFT_FREE = 4020, 7410, 4096, GIB
 # The projector's own buffers: 1,136 MiB in all of Qwen's of 0.46 billion numbers, as llama-server says (ollama#17482).
 PROJECTOR_BUFFER = 256 * MIB
 CACHE_STEP = 256
@@ -55,12 +59,8 @@ class Offloaded:
 
     def __init__(self, model: TransformerModel, run: ServeRun, gpu: int | None = None, gpus: int = 1) -> None:
         self.model, self.run = model, run
-        # The number of llama.cpp's build, b5466; the newest if none is named, as by Ollama's releases.
-        every, build = model.num_hidden_layers, (run.engine_version or "").removeprefix("b")
-        build = str(sys.maxsize) if not build or run.engine == "ollama" else build
-        if not build.isdecimal():
-            raise UserError(f"run.engine_version: {build!r} is not a build of llama.cpp; write it as b9842")
-        self.build = int(build)
+        every = model.num_hidden_layers
+        self.build = build_of(run)
         asked = every + 1 if run.gpu_layers is None else min(run.gpu_layers, every + 1)
         first_output = self.build >= OUTPUT_FIRST and run.engine != "ollama"
         self.output = asked > (0 if first_output else every)
@@ -229,6 +229,46 @@ def _in_steps(tokens: int) -> int:
     return -(-tokens // CACHE_STEP) * CACHE_STEP
 
 
+def build_of(run: ServeRun) -> int:
+    """Return the number of llama.cpp's build, b5466; the newest if none is named, as by Ollama's releases."""
+    build = (run.engine_version or "").removeprefix("b")
+    if not build or run.engine == "ollama":
+        return sys.maxsize
+    if not build.isdecimal():
+        raise UserError(f"run.engine_version: {build!r} is not a build of llama.cpp; write it as b9842")
+    return int(build)
+
+
+def on_each(model: TransformerModel, run: ServeRun, gpus: int, context: int | None) -> list[Offloaded]:
+    run = msgspec.structs.replace(run, max_model_len=context)
+    return [Offloaded(model, run, gpu, gpus) for gpu in range(gpus)] if gpus > 1 else [Offloaded(model, run)]
+
+
+def _own_context(model: TransformerModel, run: ServeRun, device: Device, gpus: int) -> tuple[int | None, str]:
+    """Return the context that llama.cpp takes if none is given, and whose it is; None for the model's longest."""
+    build, sequences, own = build_of(run), run.max_num_seqs or 1, model.max_position_embeddings
+    if FIXED <= build < FITTED:
+        return LEAST_CONTEXT, " (this build's default)"
+    if build < FIXED or own is None:
+        return None, " (the model's longest)"
+    longest, least, step = own * sequences, min(own, LEAST_CONTEXT) * sequences, CACHE_STEP * sequences
+    room = gpus * (device.total_memory - cuda_context_bytes(device.capability) - LEFT_FREE)
+    if gpus > 1:  # a GPU takes whole layers, or whole tensors of experts
+        layer = Offloaded(model, run).weights() // model.num_hidden_layers
+        room -= (gpus + 1) * layer // (6 if model.num_experts else 2)
+
+    most, fewest = (
+        sum(one.weights() + one.cache()[0] + one.compute()[0] for one in on_each(model, run, gpus, context))
+        for context in (longest, least)
+    )
+    earlier = "" if run.engine_version else "; builds before December 2025 take 4,096"
+    if most <= room or most <= fewest:
+        return longest, f" (the model's longest{earlier})"
+    context = least + max(0, (longest - least) * (room - fewest) // (most - fewest))
+    words = f" (the model's {own:,}, cut to leave {format_bytes(LEFT_FREE, 0)} of each GPU free{earlier})"
+    return max(least, context // step * step), words
+
+
 def shares_of(run: ServeRun) -> tuple[float, ...]:
     """The shares of `-ts`, one a GPU; empty if none are given."""
     return tuple(float(share) for share in (run.tensor_split or "").replace("/", ",").split(",") if share)
@@ -245,15 +285,20 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         raise UserError("run.cpu_offload_gb is vLLM's; run.gpu_layers says how many blocks llama.cpp has on the card")
     if run.tensor_split and (len(shares_of(run)) != gpus or not sum(shares_of(run))):
         raise UserError(f"run.tensor_split = {run.tensor_split!r} is not one share for each of {gpus} GPUs (--gpus)")
-    is_default = run.engine == "ollama" and run.max_model_len is None
+    whose = ""
     if run.engine == "ollama":
+        if run.max_model_len is None:
+            whose = f" (Ollama's for {format_bytes(device.total_memory * gpus)} of GPU memory)"
         version = tuple(int(number) for number in re.findall(r"\d+", run.engine_version or ""))
         tiers = OLLAMA_CONTEXTS if not version or version >= OLLAMA_TIERS else OLLAMA_CONTEXTS[-1:]
         longest = next(context for least, context in tiers if device.total_memory * gpus >= least or not least)
         requests = run.max_num_seqs or 1
         context = min(longest, model.max_position_embeddings or longest) * requests
         run = msgspec.structs.replace(run, max_model_len=run.max_model_len or context, max_num_seqs=requests)
-    each = [Offloaded(model, run, gpu, gpus) for gpu in range(gpus)] if gpus > 1 else [Offloaded(model, run)]
+    elif run.max_model_len is None:
+        own, whose = _own_context(model, run, device, gpus)
+        run = msgspec.structs.replace(run, max_model_len=own)
+    each = on_each(model, run, gpus, run.max_model_len)
     rows = [(one.weights(), one.cache(), one.compute()) for one in each]
     # The projector goes to the first GPU; the fullest GPU is the answer.
     tower = 0
@@ -285,8 +330,6 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     shared = "shared by all sequences" if run.max_num_seqs is None else shared
     token = format_bytes(bytes_per_token(model, there.bits))
     fused = "flash attention is on, as llama-server has it where the card can; the scores are never materialised"
-    whose = f" (Ollama's for {format_bytes(device.total_memory * gpus)} of GPU memory)" if is_default else ""
-    whose = " (the model's longest)" if run.max_model_len is None else whose
     notes = [
         f"a context of {there.parts * there.context:,} tokens{whose}, {shared}: {token} a token over all layers",
         fused if run.attention == "flash" else "flash attention is off (-fa off)",
