@@ -301,7 +301,10 @@ def derive(pid: int, command: str) -> PresetFile | None:
         path="/srv/my-model",
         bundled=False,
         preset=preset,
-        known=(Known("run.sequence_length", "command line", "--max_length 1024"),),
+        known=(
+            Known("run.sequence_length", "command line", "--max_length 1024"),
+            Known("run.lora", "launcher's default", "Trainer's default"),
+        ),
         assumed=("run.batch_size", "run.checkpointing"),
         derived="/srv/my-model",
     )
@@ -317,7 +320,13 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · my model" in shown
         words = " ".join(shown.split())
-        for said in ("derived from /srv/my-model", "--max_length 1024", "not on the command line", "weights 15.0 GiB"):
+        for said in (
+            "derived from /srv/my-model",
+            "--max_length 1024",
+            "not on the command line",
+            "weights 15.0 GiB",
+            "; LoRA by Trainer",
+        ):
             assert all(word in words for word in said.split()), said
         assert row.predicted is None
         assert "does not fit" not in words
@@ -335,6 +344,24 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         draft = app.screen.draft
         assert (draft.name, draft.path) == ("my-model", None)
         assert known(draft.preset).run == TrainRun(batch_size=2, sequence_length=1024)
+
+
+@pytest.mark.parametrize(
+    ("size", "keys", "says"), [((80, 24), "", True), ((120, 35), "", False), ((120, 35), "v", True)]
+)
+async def test_a_low_or_folded_screen_says_under_the_rows_why_nothing_is_predicted(
+    size: tuple[int, int], keys: str, says: bool
+) -> None:
+    async with dashboard(size=size, derived=DerivedPresets(derive, wait=True)) as (app, pilot):
+        await give(app, pilot, scenes.usual())
+        chosen = {row.process.pid: row.id for row in app.state.view().rows if row.process is not None}
+        app.state.select(chosen[977], freeze=True)
+        await press(app, pilot, *keys)
+        words = "batch and checkpointing are not on the"
+        assert any("╰" in line and words in line for line in screen_text(app).splitlines()) is says
+        app.state.select(chosen[4213], freeze=True)
+        await settle(app, pilot)
+        assert words not in screen_text(app)
 
 
 async def test_rows_with_a_preset_or_none_show_details_and_say_so() -> None:

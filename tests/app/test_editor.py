@@ -344,6 +344,7 @@ async def test_what_the_process_holds_is_beside_the_prediction(tmp_path: Path, s
         await press(app, pilot, "8")
         if size[0] > 80:
             assert "predicted      change  observed        Δ" in screen_text(app)
+            assert "─ Estimate · pid 4213 · GPU 0 ─" in screen_text(app)
             process = next(line for line in screen_text(app).splitlines() if "── process" in line)
             assert process.split("process")[1].split()[:4] == ["105.01", "+44.00", "58.00", "−44.8"]
         else:

@@ -8,7 +8,7 @@ from tests.app import scenes
 from tests.app.driver import Clock, dashboard, give, known, press, screen_text, settle
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import delta_colour
+from vramtui.app.ui.lines import delta_colour, wrap
 from vramtui.app.ui.view_screen import host_facts
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel
@@ -283,3 +283,12 @@ async def test_a_low_terminal_shows_the_memory_graph_if_its_processes_leave_room
     async with dashboard([scenes.sample(scenes.gpu(0, *seen))], (80, 24)) as (app, _):
         assert ("─ Memory · pid " in screen_text(app)) is shown
         assert all(str(pid) in screen_text(app) for pid in range(100, 100 + rows))
+
+
+@pytest.mark.parametrize("width", range(12, 40))
+def test_a_line_never_begins_with_a_unit(width: int) -> None:
+    words = "fits GPU 0: needs 58.8 GiB, has 79.0 GiB: 20.2 GiB spare, +24.1 % of it"
+    lines = wrap(words, width)
+    assert " ".join(lines) == words
+    assert not any(line.startswith(("GiB", "%")) for line in lines)
+    assert all(len(line) <= width for line in lines)

@@ -24,6 +24,7 @@ READERS = {
         (
             "vramtui/app/help/dialog.py",
             "vramtui/app/themes.py",
+            "vramtui/app/watch/windows.py",
             "vramtui/core/estimate/explanation.py",
             "vramtui/api/schemas.py",
             "vramtui/sources/demo.py",

@@ -111,7 +111,7 @@ LIMIT = 30.0  # seconds that a command may take
 TITLES: dict[Kind, str] = {
     "will_not_fit": "It will not fit",
     "growth": "Memory grows",
-    "over": "More than predicted",
+    "over": "Alert",
     "held_by_exited": "Memory held by exited processes",
     "lost": "GPU lost",
     "xid": "Error of the driver",

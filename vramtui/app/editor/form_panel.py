@@ -203,8 +203,9 @@ class Totals(Framed[View], can_focus=True):
         look = self._look
         if look is None or look.estimate is None:
             return "Estimate", ""
-        method = look.estimate.method
-        return f"Estimate · {printable(look.card.name)}", method if look.is_current else f"{method} · last valid"
+        method, process = look.estimate.method, view.chosen.process if view.chosen is not None else None
+        whose = f"pid {process.pid} · " if look.observed is not None and process is not None else ""
+        return f"Estimate · {whose}{printable(look.card.name)}", method if look.is_current else f"{method} · last valid"
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Draw the first two errors, the parts, the totals, the verdict, and the phase of the peak."""

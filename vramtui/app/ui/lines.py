@@ -1,5 +1,6 @@
 """The base of every panel, a list of finished lines, and lists with a cursor, columns and a heading."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -173,11 +174,14 @@ def scrolled(first: int, cursor: int, room: int, count: int, ahead: int = 0) -> 
     return max(0, min(first, count - room))
 
 
+_BREAK = re.compile(r"\s+(?!%|[KMGT]iB\b)")
+
+
 def wrap(text: str, width: int) -> list[str]:
-    """Return `text` in lines of `width` columns or less, broken at spaces if possible."""
+    """Return `text` in lines of `width` columns or less, broken at spaces if possible, but not before a unit."""
     lines: list[str] = []
     line = ""
-    for word in text.split():
+    for word in _BREAK.split(text.strip()):
         joined = f"{line} {word}" if line else word
         if cell_len(joined) <= width:
             line = joined

@@ -18,7 +18,7 @@ from vramtui.app.ui.lines import Framed, Piece, delta_text, paragraph, strip
 from vramtui.app.ui.parts import NAME, Figures, compared, part_lines, size_of, sizes
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib
-from vramtui.core.estimate.assumptions import Range, values_of
+from vramtui.core.estimate.assumptions import Range, spanned, values_of, words_of
 from vramtui.core.estimate.devices import emulation_note
 from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, USUAL_ERROR, Estimate, Ledger
 from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, compare_ledgers, shown_rows
@@ -179,7 +179,7 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
 
 def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
     """Return the known facts of a job with too many assumptions: its range or why it has none, model and peak."""
-    weights = " to ".join(dict.fromkeys(map(size_of, guess.weights or ())))
+    weights = spanned(*map(size_of, guess.weights)) if guess.weights is not None else ""
     seen = (f"peak {size_of(panel.peak)}: {guess.place_of(panel.peak)}",) if panel.peak and guess.is_answer else ()
     return (f"– {guess.sentence}", f"{printable(panel.preset.preset.name)}{weights and f' · weights {weights}'}", *seen)
 
@@ -287,7 +287,14 @@ def read_from(panel: Panel) -> str:
     for origin in get_args(Origin):
         # A file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`.
         words, before = "", ""
-        for flag in dict.fromkeys(known.words for known in preset_file.known if known.origin == origin):
+        settings: dict[str, list[str]] = {}
+        for known in preset_file.known:
+            if known.origin == origin:
+                settings.setdefault(known.words, []).append(known.key)
+        if origin == "launcher's default":
+            origins += (f"{words_of(keys)} by {flag}" for flag, keys in settings.items())
+            continue
+        for flag in settings:
             file, colon, setting = printable(flag).partition(": ")
             file = file if colon else ""
             same = bool(words) and file == before

@@ -380,8 +380,13 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         states = [] if view.group == "none" else [f"by {GROUP_TITLES[view.group]} · b changes · Enter opens"]
         if view.filter:
             states.append(f"filter: {view.filter}")
-        if view.reason and view.panel is None and view.reported is None and not view.predicts:
-            states.append(view.reason)
+        guess = view.panel.guess if view.panel is not None and view.panel.estimate is None else None
+        why = guess.sentence if guess is not None else view.reason if view.reported is None else ""
+        hides = self.screen.has_class("-folded") or (
+            self.screen.has_class("-narrow") and not self.screen.has_class("-tall")
+        )
+        if why and (hides or (view.panel is None and not view.predicts)):  # else the panel says it
+            states.append(why)
         elif view.is_monitor and view.group == "none":
             states.append(f"by {SORTED_BY.get(view.sort, view.sort)}")
         if view.is_frozen:

@@ -25,6 +25,7 @@ from vramtui.app.ui.chooser import CheckList, TextWindow, Window
 from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.app.ui.parts import same_parts
 from vramtui.app.watch.estimate_panel import ASSIGN, guess_sentences, read_from
+from vramtui.core.base import toml
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes, format_column, format_duration, format_percent
 from vramtui.core.estimate.assumptions import settings_of
@@ -395,24 +396,6 @@ def _value(reading: Reading, name: str, form: str) -> str:
     return why(reading, name) if value is None else form.format(value)
 
 
-TITLES: dict[SortColumn, tuple[str, str]] = {
-    "pid": ("PID", "process id"),
-    "gpu": ("GPU", "its index, and the size of a MIG instance"),
-    "user": ("USER", "whose it is"),
-    "type": ("TYPE", "C compute, G graphics, M+C client of MPS"),
-    "now": ("NOW", "GPU memory, as the driver reports it"),
-    "peak": ("PEAK", "the most seen of it"),
-    "predicted": ("PREDICT", "what its preset or derived estimate says"),
-    "delta": ("Δ", "peak against prediction"),
-    "sm": ("SM %", "GPU busy: time with kernels on it"),
-    "cpu": ("CPU %", "of a core"),
-    "host": ("RAM", "host memory"),
-    "time": ("TIME", "how long it runs"),
-    "job": ("JOB", "job of several ranks, Slurm job, or container"),
-    "command": ("COMMAND", "the whole command line"),
-}
-
-
 class ColumnsDialog(Window[tuple[SortColumn, ...]]):
     """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change."""
 
@@ -432,16 +415,13 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self._automatic = not asked
 
     def inside(self) -> ComposeResult:
-        yield CheckList[SortColumn](
-            *(
-                Selection(
-                    Content.assemble((f"{TITLES[name][0]:<9}", "bold"), (TITLES[name][1], "$muted")),
-                    name,
-                    initial_state=name in self._shown,
-                )
-                for name in SORT_COLUMNS
-            )
-        )
+        choices: list[Selection[SortColumn]] = []
+        columns = toml.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+        for name in SORT_COLUMNS:
+            title, about = columns[name]
+            words = Content.assemble((f"{title:<9}", "bold"), (about, "$muted"))
+            choices.append(Selection(words, name, initial_state=name in self._shown))
+        yield CheckList[SortColumn](*choices)
 
     def on_mount(self) -> None:
         self.query_one(SelectionList).focus()

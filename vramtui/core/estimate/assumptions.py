@@ -83,11 +83,13 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """`training 25 to 44 GiB: LoRA is not on the command line`; of a wider range only why it is unknown."""
-        low, high = _gib(self.lowest), _gib(self.highest)
-        low = low.rpartition(" ")[0] if low.rpartition(" ")[2] == high.rpartition(" ")[2] else low
         moving = [key for key in self.assumed if key != "model"]
         why = f"{words_of(moving)} {'is' if len(moving) == 1 else 'are'} not on the command line"
-        return f"{self.doing} {low} to {high}: {why}" if self.is_answer else f"cannot be predicted: {why}"
+        return (
+            f"{self.doing} {spanned(_gib(self.lowest), _gib(self.highest))}: {why}"
+            if self.is_answer
+            else f"cannot be predicted: {why}"
+        )
 
     def place_of(self, observed: int) -> str:
         if self.is_refuted_by(observed):
@@ -123,6 +125,12 @@ def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
         weights=(min(weights), max(weights)) if weights else None,
         total=device.total_memory,
     )
+
+
+def spanned(low: str, high: str) -> str:
+    """Two sizes as `25 to 44 GiB`; equal ones as one."""
+    number, _, unit = low.rpartition(" ")
+    return high if low == high else f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def words_of(keys: Iterable[str]) -> str:
