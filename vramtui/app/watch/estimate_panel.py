@@ -37,7 +37,6 @@ SIDE, DELTA, LEAST_NAME = 9, 8, 11  # columns of the parts' figures, and of thei
 POOL_HELD = 0.8  # part of its prediction from which on a running server has taken its whole pool
 BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
-_FROM = {"command line": "the command line: "}
 ASSIGN = "m assigns a preset · t dry-runs its command · p estimates another job"
 
 
@@ -286,8 +285,7 @@ def read_from(panel: Panel) -> str:
     origins = [f"derived from {preset_file.derived} (Enter makes it a preset)"] if preset_file.derived else []
     for origin in get_args(Origin):
         # A file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`.
-        words, before = "", ""
-        settings: dict[str, list[str]] = {}
+        words, before, settings = "", "", dict[str, list[str]]()
         for known in preset_file.known:
             if known.origin == origin:
                 settings.setdefault(known.words, []).append(known.key)
@@ -301,7 +299,7 @@ def read_from(panel: Panel) -> str:
             words += (", " if same else "; " if words else "") + (setting if same and file else printable(flag))
             before = file
         if words:
-            origins.append(f"from {_FROM.get(origin, '')}{words}")
+            origins.append(f"from {'the command line: ' * (origin == 'command line')}{words}")
     if preset_file.assumed and panel.guess is None:
         from_preset = "" if preset_file.derived else " from the preset"
         origins.append(f"{', '.join(values_of(preset_file))} assumed{from_preset}")

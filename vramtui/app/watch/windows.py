@@ -415,12 +415,11 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self._automatic = not asked
 
     def inside(self) -> ComposeResult:
-        choices: list[Selection[SortColumn]] = []
         columns = toml.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
-        for name in SORT_COLUMNS:
-            title, about = columns[name]
-            words = Content.assemble((f"{title:<9}", "bold"), (about, "$muted"))
-            choices.append(Selection(words, name, initial_state=name in self._shown))
+        words = {name: ((f"{title:<9}", "bold"), (about, "$muted")) for name, (title, about) in columns.items()}
+        choices = (
+            Selection(Content.assemble(*words[name]), name, initial_state=name in self._shown) for name in SORT_COLUMNS
+        )
         yield CheckList[SortColumn](*choices)
 
     def on_mount(self) -> None:

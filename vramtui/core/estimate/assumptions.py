@@ -111,9 +111,8 @@ def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
     point = ask(workload, device)
     if point is None:
         return None
-    low = _corner(workload, preset_file.assumed, device, ask, _least)
-    high = _corner(workload, preset_file.assumed, device, ask, _most)
-    low, high = (one or (workload, point) for one in (low, high))
+    corners = (_corner(workload, preset_file.assumed, device, ask, moved) for moved in (_least, _most))
+    low, high = (one or (workload, point) for one in corners)
     kind = workload.run.__struct_config__.tag
     weights = [size for size in (low[1].ledger.weights, high[1].ledger.weights) if size]
     return Range(
