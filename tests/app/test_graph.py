@@ -20,6 +20,7 @@ from vramtui.app.ui.graph import (
     EIGHTHS,
     MOVES_EVERY,
     MemoryGraph,
+    _stacked,
     braille_rows,
     buckets,
     column,
@@ -74,6 +75,13 @@ def test_a_bucket_holds_the_largest_value_and_any_memory_is_seen() -> None:
     assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
     ends = (16, 18, 40)
     assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
+
+
+def test_what_trembles_waits_for_the_next_move_and_a_jump_is_drawn_at_once() -> None:
+    points = [(float(at), 50 + at % 3) for at in range(200)]
+    seen = [_stacked(series(points[: at + 1], at - 120.0, float(at)), 180, 5) for at in range(130, 190)]
+    assert 0 < sum(one != other for one, other in pairwise(seen)) <= 60 / MOVES_EVERY + 1
+    assert _stacked(series([*points[:150], (150.0, 80)], 30.0, 150.0), 180, 5)[-1] == tops((), 80, 100, 5)
 
 
 amounts = st.integers(0, 2**40)

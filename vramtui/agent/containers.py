@@ -44,11 +44,7 @@ _HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:
 def container_of(groups: bytes, environment: bytes = b"") -> str | None:
     """`slurm 4711.0`, `pod team/train-0`, `pod 1a2b3c4d`, `docker trainer`, `docker 3f2a9c0d1e2f`, `lxc web` or
     `apptainer torch.sif`; None of a process that is in none of them, or where this program is in the same one: its own
-    group is then `/`.
-
-    Args:
-        groups: what /proc/PID/cgroup holds.
-        environment: what /proc/PID/environ holds, where that may be read.
+    group is then `/`. `groups` is what /proc/PID/cgroup holds, `environment` /proc/PID/environ if that may be read.
     """
     known: dict[str, str] = {}  # variables that name a container, as far as their values are names
     if any(name in environment for name in _MARKS):

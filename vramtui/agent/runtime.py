@@ -129,11 +129,8 @@ NAMES = frozenset({
 
 
 def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
-    """`job`, `rank`, `size` and `launcher` of a process; None if its job has one process.
-
-    Args:
-        environment: what /proc/PID/environ holds. Nothing is taken from it but the variables in `NAMES`.
-        host: the machine's name: jobs of one machine only are told apart by it.
+    """`job`, `rank`, `size` and `launcher` of a process; None if its job has one process. Nothing is taken from its
+    `environment` but the variables in `NAMES`; jobs of one machine are told apart by the name of the `host`.
     """
     known: dict[str, str] = {}
     if not any(name in environment for name in _TOLD_BY):

@@ -35,12 +35,8 @@ RecordingFactory = Callable[[Sample, float], RecordingSink]
 
 
 class RecorderThread(threading.Thread):
-    """Writes the samples it is given.
-
-    Args:
-        recorder: begins the recording, on this thread.
-        interval: seconds between samples.
-        deliver: takes this thread at the end; must be safe to call from any thread.
+    """Writes the samples it is given. `recorder` begins the recording on this thread; `deliver` takes the thread at the
+    end, and must be safe to call from any thread.
 
     Attributes:
         where: the place of the recording.
@@ -98,13 +94,8 @@ class RunHistoryFile(Protocol):
 
 
 class HistoryRunWriter:
-    """Keeps the latest state of each run without holding the dashboard up. A failed write is tried again later.
-
-    Args:
-        open_history: opens the history; called when the first run is kept.
-
-    Attributes:
-        problem: why the latest runs are not kept; empty if they are.
+    """Keeps the latest state of each run without holding the dashboard up. A failed write is tried again later, and
+    `problem` says why. The history is opened when the first run is kept.
     """
 
     __slots__ = ("_asked", "_changed", "_done", "_open_history", "_thread", "_waiting", "problem")

@@ -83,13 +83,8 @@ def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
 
 
 def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
-    """Return the preset of a name.
-
-    Args:
-        text: a preset's name or path; a model's file, folder, or name in a local store, on the Hub, in torchvision or
-            timm.
-        library: the presets.
-        hub: ask the network for a model that is not on this machine.
+    """Return the preset of a preset's name or path, or of a model's file, folder, or name in a local store, on the Hub,
+    in torchvision or timm; with `hub` the network is asked for a model that is not on this machine.
 
     Raises:
         UserError: nothing has that name (the sentence names the nearest), its file is broken, or the network fails.

@@ -27,6 +27,7 @@ NOTHING: Cell = ("\0", None)
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 JUMP = 4  # bytes of unchanged cells that are shorter than the escape sequence that jumps over them
 FEW = 500  # stretches that are sorted by their styles
+WIDEST_FIGURE = 5  # columns; wider stretches, as a graph's, are no column of figures
 MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
 # A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
 LEAST_SAVED, MOST_MOVED = 24, 16
@@ -257,11 +258,14 @@ class _Writer:
             columns: list[list[_Stretch]] = []
             reached = -1
             for stretch in sorted(of_style, key=lambda stretch: stretch.x):
+                if stretch.columns > WIDEST_FIGURE:
+                    continue
                 if stretch.x > reached:
                     columns.append([])
                 columns[-1].append(stretch)
                 reached = max(reached, stretch.x + stretch.columns)
             by_column = [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
+            by_column += (one for one in of_style if one.columns > WIDEST_FIGURE)
             orders = (of_style, by_column)
             text, place = min((self._text(order, place, now) for order in orders), key=lambda pair: len(pair[0]))
             out.append(text)
@@ -311,7 +315,7 @@ def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
         below = "\v" * down if down <= MOST_TABS else f"\x1b[{down}B"
     across = "\b" * -ahead if -MOST_BACK <= ahead <= 0 else f"\x1b[{to.x + 1}G"
     if ahead > 0:
-        across = min(across, f"\x1b[{ahead}C", key=len)
+        across = min(across, f"\x1b[{ahead}C" if ahead > 1 else "\x1b[C", key=len)
     return min(absolute, across + below, key=len)
 
 

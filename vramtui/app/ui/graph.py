@@ -25,9 +25,10 @@ from vramtui.core.estimate.estimate import LETTERS, TITLES
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
-MOVES_EVERY = 4.0  # seconds; a move sends everything new, and between two moves only the end is sent
+MOVES_EVERY = 8.0  # seconds; a move sends everything new, and between two moves only the end is sent
 EIGHTHS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+FULL = _BLOCKS[EIGHTHS]
 AXIS = 6
 LEGEND_FROM = 6
 BUSY_FROM = 8  # rows from which on one shows the GPU's utilisation
@@ -36,10 +37,12 @@ SIGNS: dict[str, str] = {**{str(name): letter for name, letter in LETTERS.items(
 _TITLES = {str(line): title for line, title in TITLES.items()}
 
 
-def buckets(series: Series, count: int) -> list[int | None]:
-    """Return the largest value in each of `count` equal stretches of time; None before the first reading."""
-    values = series.values
-    places = fullest(series.times, values, series.start, series.end, count)
+def buckets(series: Series, count: int, points: int | None = None) -> list[int | None]:
+    """Return the largest value in each of `count` equal stretches of time, of the first `points` readings or of all;
+    None before the first.
+    """
+    values = series.values[:points]
+    places = fullest(series.times[:points], values, series.start, series.end, count)
     return [None if place is None else values[place] for place in places]
 
 
@@ -54,6 +57,13 @@ def _steps(start: float, end: float, count: int) -> tuple[float, int]:
     length = (end - start) / count
     # Each move costs some bytes a line, and so does each column that repeats the latest value.
     return length, max(1, min(round(MOVES_EVERY / length), count // 8))
+
+
+def _last_move(series: Series, count: int) -> float:
+    """Return when the picture moved last; the end if it moves too seldom to wait for that."""
+    length, together = _steps(series.start, series.end, count)
+    last = (math.ceil(series.end / length / together) - 1) * together * length
+    return last if length * together <= 2 * MOVES_EVERY else series.end
 
 
 def fullest(times: Sequence[float], values: Sequence[int], start: float, end: float, count: int) -> list[int | None]:
@@ -217,8 +227,14 @@ class MemoryGraph(Framed[View]):
 
 
 def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
-    """Return the ends of the layers of each column, in eighths of a row."""
-    layers, seen = series.layers, buckets(series, width)
+    """Return the ends of the layers of each column, in eighths of a row. If it trembles by less than half a row, the
+    memory since the picture moved is left to its next move: the legend has the present value.
+    """
+    last, values = _last_move(series, width), series.values
+    moved = bisect_right(series.times, last)
+    is_still = series.ends is None and moved > 0  # a picture of the past never moves again
+    is_still &= all(2 * height * abs(one - values[moved - 1]) < series.ceiling for one in values[moved:])
+    layers, seen = series.layers, buckets(series, width, moved if is_still else None)
     if layers is None:
         return [tops((), value or 0, series.ceiling, height) for value in seen]
     sums = [sum(point) for point in zip(*layers.values, strict=True)]
@@ -305,6 +321,8 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
 def _painted(cell: AreaCell, colours: Sequence[str], palette: Palette) -> Piece:
     if cell.layer is None:
         return (" ", palette.text)
+    if cell.text == FULL and palette.is_true:  # a byte instead of three, and no gaps between lines
+        return (" ", palette.filled(colours[cell.layer]))
     behind = "background" if cell.behind is None else colours[cell.behind]
     return (cell.text, palette.ink(colours[cell.layer], behind))
 
@@ -315,9 +333,7 @@ def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
     """
     times, (values,) = series.busy or ((), ((),))
     count = max(2, width - AXIS)
-    length, together = _steps(series.start, series.end, count)
-    last = (math.ceil(series.end / length / together) - 1) * together * length
-    moved = bisect_right(times, last if length * together <= 2 * MOVES_EVERY else series.end)
+    moved = bisect_right(times, _last_move(series, count))
     places = fullest(times[:moved], values[:moved], series.start, series.end, count)
     ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
     text = "".join(column(one, 1)[0].text for one in ends)
@@ -345,9 +361,10 @@ def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> St
     row, series = view.chosen, view.series
     pieces: list[Piece] = []
     if row is not None:
-        when, style = ("now", palette.strong) if row.age is None else (f"{format_duration(row.age)} ago", palette.dim)
+        # As the figures of the GPUs, which change as often: another weight takes nine bytes.
+        when, style = ("now", palette.text) if row.age is None else (f"{format_duration(row.age)} ago", palette.dim)
         pieces += [(f" {when} ", palette.dim), (format_bytes(row.now), style)]
-        pieces += [("  peak ", palette.dim), (format_bytes(row.peak), palette.strong), (" ", palette.dim)]
+        pieces += [("  peak ", palette.dim), (format_bytes(row.peak), palette.text), (" ", palette.dim)]
     predicted = row.predicted if row is not None else series.predicted if series is not None else None
     if predicted is not None:
         size = ("" if row is None else row.mark) + format_bytes(predicted)

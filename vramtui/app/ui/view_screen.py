@@ -27,7 +27,7 @@ from vramtui.core.observation.readings import DRIVER, Host
 NAME = " vramtui "
 LONGEST_HOST = 20  # columns of a host's name that are kept free for it
 BEAT = 10.0  # seconds for which the clock's colon is shown, and then hidden
-HOST_EVERY = 10.0  # seconds between two looks at the host's CPU and memory, which would change each second
+HOST_EVERY = 20.0  # seconds between two looks at the host's CPU and memory, which would change each second
 
 
 class Header(Lines[View]):

@@ -193,13 +193,7 @@ def _pid(row: ProcessRow) -> str:
     return UNKNOWN if row.process is None or row.process.pid < 0 else str(row.process.pid)
 
 
-def _sm(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    percent = row.process.sm_percent if row.process is not None else None
-    return (UNKNOWN if percent is None else str(percent), palette.ink("muted", on) if percent == 0 else None)
-
-
-def _cpu(row: ProcessRow) -> str:
-    percent = row.process.cpu_percent if row.process is not None else None
+def _percent(percent: float | None) -> str:
     return UNKNOWN if percent is None else f"{percent:.0f}"
 
 
@@ -260,9 +254,9 @@ _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "predicted": _predicted,
     "delta": _delta,
     "type": _plain(lambda row: row.process.type if row.process is not None else UNKNOWN),
-    "sm": _sm,
+    "sm": _plain(lambda row: _percent(row.process.sm_percent if row.process is not None else None)),
     "job": _plain(lambda row: printable((row.process.job if row.process is not None else None) or UNKNOWN)),
-    "cpu": _plain(_cpu),
+    "cpu": _plain(lambda row: _percent(row.process.cpu_percent if row.process is not None else None)),
     "host": _plain(lambda row: format_gib_narrow(row.process.host_memory if row.process is not None else None)),
     "time": _plain(lambda row: UNKNOWN if row.minutes is None else running_time(row.minutes)),
     "command": _command,
