@@ -54,7 +54,7 @@ def test_a_process_is_the_same_one_until_its_pid_is_reused() -> None:
     assert seen.tracks[key(1)].gone_at is None
     assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
     assert not list(seen.exited(0))
-    track = Track(key(1), process(1), 0.0)
+    track = Track(("h", "G"), process(1), 0.0, 0.0)
     track.add(0.0, 10)
     for told, peak in ((9, Peak(bytes=10, at=0.0)), (11, Peak(bytes=11, at=1.0, how="accounting"))):
         track.note_peak(Peak(bytes=told, at=1.0, how="accounting"))
@@ -86,7 +86,7 @@ amounts = st.lists(st.one_of(st.none(), st.integers(0, 2**50)), min_size=1, max_
 
 @given(amounts, st.integers(2, 40))
 def test_a_series_keeps_its_peak_and_its_order_however_short(values: list[int | None], limit: int) -> None:
-    track = Track(key(1), process(1), 0.0)
+    track = Track(("h", "G"), process(1), 0.0, 0.0)
     for at, used in enumerate(values):
         track.add(float(at), used, limit)
     known = [used for used in values if used is not None]
@@ -136,7 +136,7 @@ def test_close_looks_belong_to_the_process_that_was_looked_at() -> None:
     track = seen.tracks[key(1)]
     assert track.peak == Peak(bytes=90, at=0.4, interval=0.1)
     assert list(zip(track.times, track.values, strict=True)) == [(0.0, 5), (0.4, 90), (0.6, 5)]
-    assert track.sampled_fast == (0.3, 0.6)
+    assert (track.looked or ())[:2] == (0.3, 0.6)
     seen = followed(sample(0, process(1, 5, started=10.0)))
     now = sample(1, process(1, 6, started=20.0))
     seen.add_looks(looks((0.5, 90), started=10.0) + looks((0.6, 91), started=20.0) + looks((0.6, 9), pid=7), now)
@@ -154,7 +154,7 @@ def test_close_looks_belong_to_the_process_that_was_looked_at() -> None:
     seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
     assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0, interval=1.0)
     seen.add_looks(looks((2.1, 5), (2.2, 5), (2.9, 5), (7.0, 5), (7.1, 5)), sample(8, process(1, 5)))
-    assert seen.tracks[key(1)].sampled_fast == (7.0, 7.1)
+    assert (seen.tracks[key(1)].looked or ())[:2] == (7.0, 7.1)
     seen = History()
     assert seen.pace("h") is None
     for at in (0.0, 1.02, 3.0):

@@ -286,15 +286,15 @@ def test_a_list_has_the_rows_that_its_processes_have_one_by_one(lists: Any) -> N
             now[:] = letter, now[1] + worked
             held = dict(listed)
             table.update(held)
-            rows = table.rows("GPU-0", held, busy)
+            rows = table.columns(held, busy, {})
             one_by_one = [
                 table.row(pid, "GPU-1", use.type, use.used, None if use.used is not None else Absence.NOT_SUPPORTED)
                 for pid, use in held.items()
             ]
             shares = [None if busy is None else busy.get(pid, 0) for pid in held]
-            assert rows == [
+            assert rows == tuple(
                 msgspec.structs.replace(row, sm_percent=share) for row, share in zip(one_by_one, shares, strict=True)
-            ]
+            )
 
 
 def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

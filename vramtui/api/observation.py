@@ -151,7 +151,7 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
     require_text(host=host)
     source = _source(host, demo=demo)
     try:
-        return source.read()
+        return source.read().in_rows()
     finally:
         source.close()
 
@@ -178,7 +178,7 @@ class SampleStream:
         if now < self._next:
             time.sleep(self._next - now)
         self._next += self._interval * (1 + max(0.0, now - self._next) // self._interval)
-        return self._source.read()
+        return self._source.read().in_rows()
 
     def __aiter__(self) -> AsyncIterator[Sample]:
         return self

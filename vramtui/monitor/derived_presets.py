@@ -236,7 +236,7 @@ class DerivedPresets:
         derived, waiting = {}, dict[_Job, None]()
         self.has_news = False
         for gpu in sample.gpus:
-            for process in gpu.processes:
+            for process in gpu.facts:
                 key = process_key(sample.host.name, gpu, process)
                 first = matched.get(key)
                 if not process.command or key in by_hand:

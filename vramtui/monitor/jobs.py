@@ -43,7 +43,7 @@ def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
 def matcher_of_library(library: "PresetLibrary") -> Matcher:
     """Return a matcher that lists the presets at the first process, and reads those that a process runs."""
     candidates = (one for each in (library,) for one in each.candidates())
-    return Matcher.of_candidates(candidates, library.find, _of_command)
+    return Matcher((), _of_command, candidates, library.find)
 
 
 def _of_command(preset_file: PresetFile, command: str, is_chosen: bool) -> PresetFile | None:
@@ -80,7 +80,7 @@ class JobPresets:
             return {}
         left, matched = MOST_AT_ONCE, {}
         for gpu in sample.gpus:
-            for process in gpu.processes:
+            for process in gpu.facts:
                 name = names.get(process.pid)
                 if name is None:
                     continue
@@ -135,7 +135,7 @@ def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Seq
     for job in jobs:
         hello = job.hello
         if hello is not None and any(one.uuid is None or bare_uuid(one.uuid) not in known for one in hello.devices):
-            gpus = [gpu for gpu in sample.gpus if any(process.pid == job.pid for process in gpu.processes)]
+            gpus = [gpu for gpu in sample.gpus if any(process.pid == job.pid for process in gpu.facts)]
             only = gpus[0].uuid if len(gpus) == len(hello.devices) == 1 else None
             by_index = {gpu.index: gpu.uuid for gpu in gpus if gpu.mig_parent is None}
             devices = tuple(

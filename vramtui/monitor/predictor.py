@@ -77,12 +77,13 @@ class Refiner:
 
     Attributes:
         tell: called on the thread when something was found.
+        wanted: the job.
     """
 
     def __init__(self, load: Callable[[], Estimator], settled: float = DEBOUNCE_SECONDS) -> None:
         self._load, self._settled = load, settled
         self._lock = threading.Condition()
-        self._wanted: Job | None = None
+        self.wanted: Job | None = None
         self._estimates: Latest[Job, Estimate | None] = Latest(KEPT)
         self._question: Job | None = None
         self._search: MaxBatchSearch | None = None
@@ -96,12 +97,9 @@ class Refiner:
             if job in self._estimates:
                 self._estimates.move_to_end(job)
                 return self._estimates[job]
-            self._wanted = job
+            self.wanted = job
             self._work()
             return None
-
-    def is_wanted(self, job: Job) -> bool:
-        return self._wanted == job
 
     def largest_batch(self, question: Job, start: int) -> int | None:
         """Return the largest batch that fits by simulated estimates; 0 if none does, None until it is found.
@@ -120,7 +118,7 @@ class Refiner:
     def wait(self, timeout: float) -> bool:
         """Return whether everything asked for is found within so many seconds; for tests and programs."""
         with self._lock:
-            return self._lock.wait_for(lambda: self._wanted is None and self._search is None, timeout)
+            return self._lock.wait_for(lambda: self.wanted is None and self._search is None, timeout)
 
     def _work(self) -> None:
         if self._thread is None:
@@ -134,23 +132,23 @@ class Refiner:
     def _run(self) -> None:
         while True:
             with self._lock:
-                job, question, search = self._wanted, self._question, self._search
+                job, question, search = self.wanted, self._question, self._search
                 if job is None and search is None:
                     self._thread = None
                     return
             if job is not None:
                 time.sleep(self._settled)
-                if job != self._wanted:
+                if job != self.wanted:
                     continue
                 estimate = self._simulated(job)
                 with self._lock:
                     self._estimates[job] = estimate
-                    if self._wanted == job:
-                        self._wanted = None
+                    if self.wanted == job:
+                        self.wanted = None
                     self._lock.notify_all()
                 self.tell()
             elif question is not None and search is not None:
-                while search.largest is None and self._wanted is None and self._search is search:
+                while search.largest is None and self.wanted is None and self._search is search:
                     search.go_on(0)
                 if search.largest is None:
                     continue  # another question goes first
@@ -354,7 +352,7 @@ class Predictor:
         if self.refiner is None or estimate is None or batch >= MOST_BATCH:
             return batch, False
         if estimate.method != SIMULATED:
-            return batch, self.refiner.is_wanted((workload, device))
+            return batch, self.refiner.wanted == (workload, device)
         nearer = self.refiner.largest_batch((workload.with_run(batch_size=1), device), batch)
         return (batch, True) if nearer is None else (nearer, False)
 

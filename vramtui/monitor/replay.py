@@ -103,7 +103,13 @@ class PlaybackPosition:
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
             return self.start + (self.end - self.start) * min(100.0, float(match[1])) / 100
         if text[:1] in {"+", "-"}:
-            seconds = _duration(text[1:].strip())
+            length, seconds = text[1:].strip(), 0.0
+            if match := re.fullmatch(r"(?:(\d+):)?(\d+):(\d{2})", length):
+                seconds = int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
+            elif (match := re.fullmatch(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?", length)) and length:
+                seconds = int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)
+            else:
+                raise UserError(f"{length!r} is not a duration; write +90, +1m30s, -2h or +1:30")
             return self.position + (seconds if text[0] == "+" else -seconds)
         match = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", text)
         if match is None or int(match[1]) > 23 or int(match[2]) > 59 or float(match[3] or 0) >= 60:
@@ -124,17 +130,6 @@ class PlaybackPosition:
 
 def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-def _duration(text: str) -> float:
-    """Return the seconds in `90`, `90s`, `1m`, `1m30s`, `2h`, `1:30`."""
-    match = re.fullmatch(r"(?:(\d+):)?(\d+):(\d{2})", text)
-    if match:
-        return int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
-    match = re.fullmatch(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?", text)
-    if not text or match is None:
-        raise UserError(f"{text!r} is not a duration; write +90, +1m30s, -2h or +1:30")
-    return int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)
 
 
 class Recorded(Protocol):

@@ -278,7 +278,7 @@ class MonitorSession:
 
     def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
         host = sample.host.name
-        return {process_key(host, gpu, process): process for gpu in sample.gpus for process in gpu.processes}
+        return {process_key(host, gpu, process): process for gpu in sample.gpus for process in gpu.facts}
 
     def select(self, key: ProcessKey | None) -> None:
         if key != self._selected:
@@ -418,6 +418,6 @@ def _keys_with(pids: Collection[int], sample: Sample) -> list[ProcessKey]:
     return [
         process_key(sample.host.name, gpu, process)
         for gpu in sample.gpus
-        for process in gpu.processes
+        for process in gpu.facts
         if process.pid in pids
     ]

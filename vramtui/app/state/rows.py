@@ -22,6 +22,7 @@ from vramtui.core.observation.readings import (
     Gpu,
     Host,
     Process,
+    ProcessColumns,
     ProcessKey,
     Reading,
     Sample,
@@ -144,10 +145,10 @@ class ProcessRows(RowsOnDemand):
         self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]], *, whole: bool = False
     ) -> None:
         self._at, host, names = sample.taken_at, sample.host.name, instance_names(sample.gpus)
-        # By place: a process's track, and what it held; or a row that is none of a running process.
+        # By place: a process's track, and its peak; or a row that is none of a running process.
         self._entries: list[Track | ProcessRow] = []
-        self._processes: list[Any] = []
         self._peaks: list[Peak | None] = []
+        self._processes: list[Sequence[Process]] = []  # of each GPU
         self._gpus: list[tuple[Gpu, float | None, str]] = []
         self._starts: list[int] = []
         folded: list[ProcessRow] = []
@@ -156,20 +157,20 @@ class ProcessRows(RowsOnDemand):
         for reading in sample.gpus:
             gpu, age = last_answer(sample, reading, answered)
             known = history.here(host, gpu.uuid)
-            processes: Sequence[Process] = gpu.processes
-            if alike or len(known) != len(processes) or "processes" in gpu.absent:
-                processes = [process for process in processes if process.pid in known]
+            listed = gpu
+            if alike or len(known) != len(gpu.facts) or "processes" in gpu.absent:
+                rows = tuple(process for process in gpu.processes if process.pid in known)
+                listed = msgspec.structs.replace(gpu, processes=rows)
             self._starts.append(len(self))
             self._gpus.append((gpu, age, names.get(gpu.uuid, "")))
-            tracks = [known[process.pid] for process in processes]
+            tracks = [known[one.pid] for one in listed.facts]
             self._entries += tracks
-            self._processes += processes
+            self._processes.append(listed.processes)
             self._peaks += [track.peak for track in tracks]
-            for process, track in zip(processes, tracks, strict=True):
-                size = process.used_memory
+            for size, track in zip(listed.sizes, tracks, strict=True):
                 track.place = None if size is None else _steady_size(size, track.place)
-                if size:
-                    users[process.user] = users.get(process.user, 0) + size
+            for user, size in listed.held_by_user.items():
+                users[user] = users.get(user, 0) + size
             grown = history.grown(host, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
             rest = remainders(gpu, age, sample.host, grown)
             folded += [] if whole else rest
@@ -178,13 +179,13 @@ class ProcessRows(RowsOnDemand):
             shown = ("note", "unattributed") if abs(gpu.unattributed or 0) >= least else ("note",)
             self._append(row for row in rest if whole or row.kind in shown)
         gpus = {gpu.uuid: gpu for gpu in sample.gpus}
-        gone = (track for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN) if track.key.host == host)
+        gone = (track for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN) if track.device[0] == host)
         self._append(
             ProcessRow(
-                "exited", track.key, gpus[track.key.gpu_uuid], None, None if track.peak is None else track.peak.bytes,
+                "exited", track.key, gpus[track.device[1]], None, None if track.peak is None else track.peak.bytes,
                 track.process, gone_at=track.gone_at, learned=track.peak,
             )
-            for track in islice((one for one in gone if one.key.gpu_uuid in gpus), MOST_EXITED_SHOWN)  # the latest
+            for track in islice((one for one in gone if one.device[1] in gpus), MOST_EXITED_SHOWN)  # the latest
         )  # fmt: skip
         driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
         self.totals = HeldTotals(
@@ -197,27 +198,36 @@ class ProcessRows(RowsOnDemand):
     def _append(self, rows: Iterable[ProcessRow]) -> None:
         names = {gpu.uuid: name for gpu, _, name in self._gpus if name}
         self._entries += [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in rows]
-        for of_each in (self._processes, self._peaks):
-            of_each.extend([None] * (len(self) - len(of_each)))
+        self._peaks += [None] * (len(self) - len(self._peaks))
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def row(self, at: int) -> ProcessRow:
-        track, process, peak = self._entries[at], self._processes[at], self._peaks[at]
+        track, peak, place = self._entries[at], self._peaks[at], bisect_right(self._starts, at) - 1
         if isinstance(track, ProcessRow):
             return track
-        gpu, age, name = self._gpus[bisect_right(self._starts, at) - 1]
+        gpu, age, name = self._gpus[place]
+        process = self._processes[place][at - self._starts[place]]
         return ProcessRow(
             "process", track.key, gpu, process.used_memory, None if peak is None else peak.bytes, process, age=age,
             minutes=minutes_since(process, self._at), learned=peak, gpus=name,
-            fast_since=None if track.sampled_fast is None else track.close_since, fast_interval=track.fast_interval,
+            fast_since=track.close_since, fast_interval=track.looked and track.looked[2],
             order=track.place,
         )  # fmt: skip
 
     def ids(self) -> Iterator[RowId]:
         """Return the identity of each row."""
         return (entry.key if isinstance(entry, Track) else entry.id for entry in self._entries)
+
+    def places(self, wanted: Collection[RowId | None]) -> Iterator[int]:
+        """Return the places of the `wanted` rows; of thousands few get a key."""
+        pids = {one.pid for one in wanted if isinstance(one, ProcessKey)}
+        return (
+            at
+            for at, entry in enumerate(self._entries)
+            if (entry.process.pid in pids and entry.key in wanted if isinstance(entry, Track) else entry.id in wanted)
+        )
 
     def orders(self) -> Iterator[float | None]:
         """Return the GiB that give each row of a process its place."""
@@ -231,8 +241,10 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
         columns.add("predicted")
     if not {"sm", "job"} <= columns:
         for gpu in sample.gpus:
-            columns |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
-            columns |= {"job"} if any(process.job for process in gpu.processes) else set()
+            rows = gpu.processes[:1] if isinstance(gpu.processes, ProcessColumns) else gpu.processes
+            columns |= {"sm"} if any(row.sm_percent is not None for row in rows) else set()
+        of_hosts = {id(one): one for gpu in sample.gpus for one in gpu.facts}  # on several GPUs the same
+        columns |= {"job"} if any(one.job for one in of_hosts.values()) else set()
     return frozenset(columns)
 
 
@@ -384,8 +396,7 @@ class RowPredictions(RowsOnDemand):
 
     @property
     def matched(self) -> list[ProcessRow]:
-        ids = enumerate(self.listing.ids()) if self._presets else ()
-        return [self[at] for at, identity in ids if identity in self._presets]
+        return [self[at] for at in self.listing.places(self._presets)] if self._presets else []
 
 
 class SortedRows(RowsOnDemand):
@@ -414,7 +425,8 @@ class SortedRows(RowsOnDemand):
     def selected_index(self, wanted: RowId | None) -> int:
         """Return the place of the `wanted` row; else of the first process."""
         if wanted not in self._selected:
-            self._selected[wanted] = next((at for at, identity in enumerate(self.ids()) if identity == wanted), None)
+            place = next(self._predicted.listing.places((wanted,)), -1)
+            self._selected[wanted] = self._places.index(place) if place in self._places else None
         at = self._selected[wanted]
         return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if at is None else at
 

@@ -77,9 +77,8 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
 def _observed(predicted: Ledger, chance: random.Random, *, probed: bool) -> Ledger:
     """A made-up observation: near the prediction, with more or less cached."""
     allocated = round((predicted.allocated or 0) * (0.985 + 0.02 * chance.random()))
-    reserved = (
-        max(allocated // PIECE + 1, round((predicted.reserved or 0) * (0.96 + 0.05 * chance.random()) / PIECE)) * PIECE
-    )
+    reserved = round((predicted.reserved or 0) * (0.96 + 0.05 * chance.random()) / PIECE) * PIECE
+    reserved = max((allocated // PIECE + 1) * PIECE, reserved)
     context = (predicted.context or CONTEXT) + chance.randrange(-6, 8) * MIB
     if not probed:
         return Ledger(process=reserved + context)

@@ -104,11 +104,12 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
             state += "" if gpu.utilization is None else f" {gpu.utilization:>3} %"
         lines.append(f"  {gpu.index:>2} {printable(gpu.name)} {state}")
     lines += ["", "", "     PID  GPU USER     NOW GiB COMMAND"]
-    rows = [(process.used_memory or 0, gpu.index, process) for gpu in sample.gpus for process in gpu.processes]
-    for _, index, process in nlargest(height, rows, key=itemgetter(0)):
-        memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
+    rows = [(size or 0, gpu, at) for gpu in sample.gpus for at, size in enumerate(gpu.sizes)]
+    for size, gpu, at in nlargest(height, rows, key=itemgetter(0)):
+        process = gpu.facts[at]
+        memory = "N/A" if gpu.sizes[at] is None else format_gib(size)
         command, user = printable(process.command_or_name or UNKNOWN), printable(process.user or UNKNOWN)
-        line = f" {process.pid:>7} {index:>4} {user[:8]:<8} {memory:>7} "
+        line = f" {process.pid:>7} {gpu.index:>4} {user[:8]:<8} {memory:>7} "
         lines.append(line + (command if len(line + command) <= width else brief_command(command)))
     return [_cut(line, width) for line in lines[: height - 1]]
 

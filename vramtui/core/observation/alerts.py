@@ -151,12 +151,12 @@ class Alerts:
             yield _alert("xid", gpu, None, f"GPU {gpu.index} reported {xid_sentence(gpu.xid_errors[-1].code)}")
         if gpu.state != "ok":
             return
-        left_behind = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
+        left_behind = sum(size or 0 for one, size in zip(gpu.facts, gpu.sizes, strict=True) if one.state == "exited")
         if left_behind > self.rules.held:
             sentence = f"exited processes still hold {format_bytes(left_behind)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)
         here = history.here(sample.host.name, gpu.uuid)
-        for row in gpu.processes if predicted else ():
+        for row in gpu.facts if predicted else ():
             track = here.get(row.pid)
             estimate = predicted.get(track.key) if track is not None else None
             if track is not None and estimate is not None and row.state != "exited":
@@ -184,13 +184,13 @@ class Alerts:
         past, free = sample.taken_at - since, gpu.memory.free
         if past < 0 or (past >= GROWTH_EVERY and self._looks >= look + GROWTH_LOOKS):
             growths = []
-            for row in gpu.processes if free is not None else ():
+            for row, used in zip(gpu.facts, gpu.sizes, strict=True) if free is not None else ():
                 track = here.get(row.pid)
-                if track is None or track.peak is None or row.used_memory is None or row.state == "exited":
+                if track is None or track.peak is None or used is None or row.state == "exited":
                     continue
                 estimate = predicted.get(track.key)
                 # A growing process is at its peak, and growth up to the prediction is expected.
-                if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
+                if used < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
                     continue
                 trend = trend_of(track.times, track.values, sample.taken_at)
                 if free is None or trend is None:

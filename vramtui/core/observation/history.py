@@ -4,6 +4,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter, itemgetter
+from struct import Struct
 
 import msgspec
 
@@ -50,9 +52,6 @@ class Curve:
             self.times = array("d", [times[i] for i in places])
             self.values = tuple(array("q", [series[i] for i in places]) for series in values)
 
-    def shift(self, seconds: float) -> None:
-        self.times = array("d", [at + seconds for at in self.times])
-
 
 SERIES_LIMIT = 3600
 BREAK = 2.5  # seconds without a look after which close looks have ended
@@ -61,6 +60,7 @@ SERIES_CLOSE, SERIES_LEAST, POINTS = 1024, 8, 1 << 17
 KEEP_EXITED = 4096
 # Seconds by which a sample may be older than the one before it. More is a clock that was set back.
 SET_BACK = 2.0
+GAUGES = ("utilization", "memory", "power", "temperature")
 
 
 class FastSample(msgspec.Struct, frozen=True, gc=False):
@@ -88,112 +88,94 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     interval: float | None = None
 
 
-class Track:
+POINT = Struct("2d")  # a time and bytes
+WHAT_IT_IS = attrgetter("command", "name", "user", "torch", "module_loading", "alloc_conf")
+
+
+class Track(msgspec.Struct, eq=False, gc=False):  # thousands, none of them in a cycle
     """One process's memory over time. Points are kept only where the value changes; when they are too many, every
     two neighbours become the larger of them, so a peak is never lost.
 
     Attributes:
-        key: who it is.
-        process: its latest reading.
+        device: its host and its GPU's uuid.
+        process: its latest reading; while it is there, perhaps without bytes and SM %.
         first_seen: in seconds since the epoch.
         last_seen: when it was there last, in seconds since the epoch.
-        gone_at: when it was first missed on a device that answered; None while it is there.
-        times: when what it held changed, in seconds since the epoch.
-        values: what it held from each of `times` on, in bytes.
         last_used: bytes that it held last; None if it was never known.
         peak: the most it was seen to hold.
         place: GiB by which a list that shows it puts it in order; the list sets it.
-        sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None if never.
-        fast_interval: seconds between those looks.
+        gone_at: when it was first missed on a device that answered; None while it is there.
+        looked: from when until when the fast sampler looked at it, in seconds since the epoch, and the seconds between
+            those looks; None if it never did.
+        points: when what it held changed and what it held from then on, each as POINT.
     """
 
-    __slots__ = (
-        "_points", "fast_interval", "first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "place",
-        "process", "sampled_fast",
-    )  # fmt: skip
+    device: tuple[str, str]
+    process: Process
+    first_seen: float
+    last_seen: float
+    last_used: int | None = None
+    peak: Peak | None = None
+    place: float | None = None
+    gone_at: float | None = None
+    looked: tuple[float, float, float] | None = None
+    points: bytes = b""
 
-    def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
-        self.key = key
-        self.process = process
-        self.first_seen = self.last_seen = at
-        self.gone_at: float | None = None
-        self._points = array("d")  # times and bytes in turn: there may be thousands of tracks
-        self.last_used: int | None = None
-        self.peak: Peak | None = None
-        self.place: float | None = None
-        self.sampled_fast: tuple[float, float] | None = None
-        self.fast_interval: float | None = None
+    @property
+    def key(self) -> ProcessKey:
+        """Who it is."""
+        return ProcessKey(*self.device, self.process.pid, self.process.started_at)
 
     @property
     def times(self) -> "array[float]":
-        return self._points[::2]
+        """The times of its changes, in seconds since the epoch."""
+        return array("d", self.points)[::2]
 
     @property
     def values(self) -> "array[int]":
-        return array("q", map(int, self._points[1::2]))
-
-    def take(self, process: Process, at: float, limit: int, interval: float | None) -> bool:
-        """Note its reading at a time; the rest as `add`. Return whether it says more about what the process is."""
-        last, self.process = self.process, process
-        if process.peak_memory is not None:
-            self.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
-        self.add(at, process.used_memory, limit, interval)
-        return process is not last and (
-            process.command != last.command
-            or process.name != last.name
-            or process.user != last.user
-            or process.torch != last.torch
-            or process.module_loading != last.module_loading
-            or process.alloc_conf != last.alloc_conf
-        )
+        """Bytes from each of `times` on."""
+        return array("q", map(int, array("d", self.points)[1::2]))
 
     def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
         """Note that the process held `used` bytes (None: not known) at time `at`, `interval` seconds after the look
         before; keep at most `limit` points.
         """
-        self.last_seen = at
+        before, self.last_seen = self.last_seen, at
         if used is None or used == self.last_used:
             return
-        self.last_used = used
-        peak, points = self.peak, self._points
-        if peak is None or used > peak.bytes:
-            (size,) = array("q", (used,))  # OverflowError for what no machine has
-            self.peak = Peak(bytes=size, at=at, interval=interval)
-        if points and at <= points[-2]:  # a clock that is being corrected: what was noted of this time is replaced
-            del points[2 * bisect_left(self.times, at) :]
-        points += array("d", (at, used))
-        if len(points) > 2 * (limit if self.sampled_fast is None else max(limit, SERIES_CLOSE)):
-            odd = array("d", points[-2:] if len(points) % 4 else ())
-            pairs = (
-                points[i : i + 2] if points[i + 1] >= points[i + 3] else points[i + 2 : i + 4]
-                for i in range(0, len(points) - 3, 4)
-            )
-            self._points = array("d", chain.from_iterable(pairs)) + odd
+        if used.bit_length() > 63:
+            raise OverflowError(f"no machine has {used} bytes")
+        self.last_used, points = used, self.points
+        if self.peak is None or used > self.peak.bytes:
+            self.peak = Peak(bytes=used, at=at, interval=interval)
+        if points and at <= before:  # a clock that is being corrected: what was noted of this time is replaced
+            points = points[: POINT.size * bisect_left(self.times, at)]
+        points += POINT.pack(at, used)
+        if len(points) > POINT.size * (limit if self.looked is None else max(limit, SERIES_CLOSE)):
+            pairs = list(POINT.iter_unpack(points))
+            larger = (max(pairs[i : i + 2], key=itemgetter(1)) for i in range(0, len(pairs), 2))
+            points = b"".join(POINT.pack(*pair) for pair in larger)
+        self.points = points
 
     @property
     def close_since(self) -> float | None:
         """Since when it has been looked at closely until now; None if it is not."""
-        if self.sampled_fast is None or self.last_seen - self.sampled_fast[1] > BREAK:
-            return None
-        return self.sampled_fast[0]
+        return None if self.looked is None or self.last_seen - self.looked[1] > BREAK else self.looked[0]
 
     def grown(self, since: float) -> int:
         """How many bytes it grew beyond what it held at that time, in seconds since the epoch."""
-        place, points = 2 * bisect_right(self.times, since), self._points
-        later = points[place + 1 :: 2]
-        return max(0, int(max(later) - (points[place - 1] if place else 0))) if later else 0
+        place, values = bisect_right(self.times, since), self.values
+        return max(0, max(values[place:]) - (values[place - 1] if place else 0)) if place < len(values) else 0
 
     def look(self, look: FastSample, limit: int = SERIES_LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
         if look.at < self.last_seen:
             return
-        if self.sampled_fast is None or look.at - self.sampled_fast[1] > BREAK:
-            self.sampled_fast = (look.at, look.at)
-        else:
-            self.sampled_fast = (self.sampled_fast[0], look.at)
-        self.fast_interval = round(look.interval, 1)
+        is_first = self.looked is None or look.at - self.looked[1] > BREAK
+        interval = round(look.interval, 1)
+        self.looked = (look.at if self.looked is None or is_first else self.looked[0], look.at, interval)
         if self.gone_at is None:
-            self.add(look.at, look.used, limit, self.fast_interval)
+            self.add(look.at, look.used, limit, interval)
 
     def note_peak(self, peak: Peak) -> None:
         """Take a peak learned in another way. An equal one counts as better known; a smaller one is out of date."""
@@ -203,23 +185,34 @@ class Track:
         elif peak.bytes == known.bytes and known.how == "sampled":
             self.peak = Peak(bytes=peak.bytes, at=known.at, how=peak.how)
 
-    def note_interval(self, interval: float) -> None:
-        """Say how far apart the looks are, where the first one had nothing to go by."""
-        known = self.peak
-        if known is not None and known.interval is None and known.how == "sampled":
-            self.peak = msgspec.structs.replace(known, interval=interval)
-
     def shift(self, seconds: float) -> None:
         """Move everything that was seen in time; the key stays."""
-        self._points[::2] = array("d", [at + seconds for at in self.times])
+        self.points = b"".join(POINT.pack(at + seconds, used) for at, used in POINT.iter_unpack(self.points))
         self.first_seen += seconds
         self.last_seen += seconds
         if self.gone_at is not None:
             self.gone_at += seconds
         if self.peak is not None:
             self.peak = msgspec.structs.replace(self.peak, at=self.peak.at + seconds)
-        if self.sampled_fast is not None:
-            self.sampled_fast = (self.sampled_fast[0] + seconds, self.sampled_fast[1] + seconds)
+        if self.looked is not None:
+            self.looked = (self.looked[0] + seconds, self.looked[1] + seconds, self.looked[2])
+
+
+class Tracks(Mapping[ProcessKey, Track]):
+    """Those of the processes on each device, and of the gone ones, by process."""
+
+    def __init__(self, here: dict[tuple[str, str], dict[int, Track]], gone: dict[ProcessKey, Track]) -> None:
+        self._here, self._gone = here, gone
+
+    def __getitem__(self, key: ProcessKey) -> Track:
+        track = self._here.get((key.host, key.gpu_uuid), {}).get(key.pid)
+        return self._gone[key] if track is None or track.process.started_at != key.started_at else track
+
+    def __iter__(self) -> Iterator[ProcessKey]:
+        return chain(self._gone, (track.key for tracks in self._here.values() for track in tracks.values()))
+
+    def __len__(self) -> int:
+        return len(self._gone) + sum(map(len, self._here.values()))
 
 
 class History:
@@ -238,15 +231,10 @@ class History:
     def __init__(self) -> None:
         self.gauges: dict[str, dict[str, Curve]] = {}
         self.answered: dict[str, tuple[float, Gpu]] = {}
-        self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
-        self.changes = 0
-
-    @property
-    def tracks(self) -> Mapping[ProcessKey, Track]:
-        return self._tracks
+        self.changes, self.tracks = 0, Tracks(self._here, self._gone)
 
     def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:
         """The tracks of the processes on one device, by pid."""
@@ -254,8 +242,8 @@ class History:
 
     def peak_of(self, key: ProcessKey) -> int | None:
         """The most in bytes that a process was seen to hold; None of one that was not seen."""
-        peak = self._tracks[key].peak if key in self._tracks else None
-        return None if peak is None else peak.bytes
+        track = self.tracks.get(key)
+        return None if track is None or track.peak is None else track.peak.bytes
 
     def pace(self, host: str) -> float | None:
         """Seconds between the latest two samples of a host; None after the first."""
@@ -290,12 +278,12 @@ class History:
         if at - sample.taken_at > SET_BACK:
             seconds = sample.taken_at - (pace or 0.0) - at
             self._looked[host] = (at + seconds, pace)
-            for key, track in self._tracks.items():
-                if key.host == host:
+            for track in self.tracks.values():
+                if track.device[0] == host:
                     track.shift(seconds)
             for uuid in {gpu.uuid for gpu in sample.gpus}:
                 for curve in self.gauges.get(uuid, {}).values():
-                    curve.shift(seconds)
+                    curve.times = array("d", [at + seconds for at in curve.times])
                 if uuid in self.answered:
                     answered_at, gpu = self.answered[uuid]
                     self.answered[uuid] = (answered_at + seconds, gpu)
@@ -304,33 +292,33 @@ class History:
         if gap is None or gap > 0:
             self._looked[host] = (sample.taken_at, gap)
         if last is not None and last[1] is None and gap:
-            for key, track in self._tracks.items():
-                if key.host == host:
-                    track.note_interval(gap)
+            for track in self.tracks.values():
+                if track.device[0] == host:
+                    known = track.peak  # the first had nothing to go by
+                    if known is not None and known.interval is None and known.how == "sampled":
+                        track.peak = msgspec.structs.replace(known, interval=gap)
         for gpu in sample.gpus:
             if gpu.state == "ok":
+                before = self.answered.get(gpu.uuid)
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
-                values = {
-                    "utilization": gpu.utilization,
-                    "memory": gpu.memory.used,
-                    "power": gpu.power_watts,
-                    "temperature": gpu.temperature_celsius,
-                }
+                figures = (gpu.utilization, gpu.memory.used, gpu.power_watts, gpu.temperature_celsius)
                 curves = self.gauges.setdefault(gpu.uuid, {})
-                for name, value in values.items():
+                for name, value in zip(GAUGES, figures, strict=True):
                     if value is not None:
-                        if name not in curves:
-                            curves[name] = Curve()
-                        curves[name].add(sample.taken_at, (round(value),))
+                        curve = curves.get(name) or curves.setdefault(name, Curve())
+                        curve.add(sample.taken_at, (round(value),))
                 if "processes" not in gpu.absent:
                     pace = self.pace(host)
-                    for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
-                        if track.take(process, sample.taken_at, limit, pace):
+                    tracks = self._arrivals(sample, gpu, before)
+                    for track, process, used in zip(tracks, gpu.facts, gpu.sizes, strict=True):
+                        former, track.process = track.process, process
+                        if process.peak_memory is not None:
+                            track.note_peak(Peak(bytes=process.peak_memory, at=sample.taken_at, how="accounting"))
+                        track.add(sample.taken_at, used, limit, pace)
+                        if process is not former and WHAT_IT_IS(process) != WHAT_IT_IS(former):
                             self.changes += 1
         while len(self._gone) > KEEP_EXITED:
-            key = next(iter(self._gone))
-            del self._gone[key]
-            del self._tracks[key]
+            del self._gone[next(iter(self._gone))]
 
     def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:
         """Take close looks from before `sample`, and before `add` takes that.
@@ -339,13 +327,13 @@ class History:
         has meanwhile become another process's.
         """
         looks, limit = list(looks), self._limit()
-        # When these processes (a card's uuid and a pid) of the sample started; one that it does not have is left out.
-        started, wanted = {}, {(look.key.gpu_uuid, look.key.pid) for look in looks}
-        for gpu in sample.gpus:
-            pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
-            # Of a pid that stands twice the first counts.
-            starts = {process.pid: process.started_at for process in reversed(gpu.processes)} if pids else {}
-            started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
+        # When these processes (a card's uuid and a pid) of the sample started; of a pid that stands twice the first.
+        gpus = {gpu.uuid: gpu for gpu in sample.gpus}
+        started = {
+            (uuid, one.pid): one.started_at
+            for uuid in {look.key.gpu_uuid for look in looks} & gpus.keys()
+            for one in reversed(gpus[uuid].facts)
+        }
         for look in looks:
             key = look.key
             track = self.here(key.host, key.gpu_uuid).get(key.pid)
@@ -355,29 +343,29 @@ class History:
                 track.look(look, limit)
 
     def _limit(self) -> int:
-        return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
+        return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self.tracks) + 1)))
 
-    def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
-        """The tracks of the processes on a device, in their order; those that are listed no more have gone."""
-        here = self._here.setdefault((sample.host.name, gpu.uuid), {})
-        tracks: list[Track] = []
-        for process in gpu.processes:
+    def _arrivals(self, sample: Sample, gpu: Gpu, before: tuple[float, Gpu] | None) -> list[Track]:
+        """The tracks of the processes on a device, in their order; those of `before` it lists no more have gone."""
+        device, tracks = (sample.host.name, gpu.uuid), list[Track]()
+        here = self._here.setdefault(device, {})
+        for process in gpu.facts:
             track = here.get(process.pid)
-            if track is None or track.key.started_at != process.started_at:
+            if track is None or track.process.started_at != process.started_at:
                 if track is not None:
                     self._leave(track, sample.taken_at)
-                key = process_key(sample.host.name, gpu, process)
-                track = self._tracks.get(key)
-                if track is None:
-                    track = self._tracks[key] = Track(key, process, sample.taken_at)
+                track = self._gone.pop(process_key(sample.host.name, gpu, process), None) if self._gone else None
+                track = track or Track(device, process, sample.taken_at, sample.taken_at)
                 track.gone_at = None
-                self._gone.pop(key, None)
                 here[process.pid] = track
                 self.changes += 1
             tracks.append(track)
-        if len(here) != len(gpu.processes):  # each of them is in `here` by now
-            for pid in here.keys() - {process.pid for process in gpu.processes}:
+        if len(here) != len(gpu.facts):  # each of them is in `here` by now
+            places = {} if before is None else {one.pid: at for at, one in enumerate(before[1].facts)}
+            for pid in here.keys() - {process.pid for process in gpu.facts}:
                 track = here.pop(pid)
+                if before is not None and pid in places:
+                    track.process = before[1].processes[places[pid]]
                 if pid in gpu.final_peaks:
                     track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=sample.taken_at, how="accounting"))
                 self._leave(track, sample.taken_at)

@@ -4,6 +4,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 
@@ -35,28 +36,21 @@ class Matcher:
     A choice by hand wins (None there means: no preset, whatever `[match]` says). Among presets that match by
     themselves, the user's own come before bundled ones, then the order of their keys decides; so the answer does
     not depend on the order of processes or files. `adapt` puts the values of a process's command line into its preset,
-    which a person chose or not; None if that line runs something else after all.
+    which a person chose or not; None if that line runs something else after all. Of the further `candidates`, taken at
+    the first process, each is read, with `get`, when a process runs it.
     """
 
     def __init__(
-        self, presets: Iterable[PresetFile], adapt: Adapt = lambda preset_file, _command, _is_chosen: preset_file
+        self,
+        presets: Iterable[PresetFile],
+        adapt: Adapt = lambda preset_file, _command, _is_chosen: preset_file,
+        candidates: Iterable[Candidate] = (),
+        get: Callable[[str], PresetFile | None] | None = None,
     ) -> None:
-        self._adapt = adapt
         known = {preset_file.key: preset_file for preset_file in presets}
-        self._get: Callable[[str], PresetFile | None] = known.get
-        self._candidates: Iterable[Candidate] = [
-            Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match
-        ]
+        own = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
+        self._adapt, self._get, self._candidates = adapt, get or known.get, chain(own, candidates)
         self._answers: OrderedDict[_Answer, PresetFile | None] = OrderedDict()
-
-    @classmethod
-    def of_candidates(
-        cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt
-    ) -> "Matcher":
-        """One that takes `candidates` at the first process, and reads a preset, with `get`, when a process runs it."""
-        matcher = cls((), adapt)
-        matcher._candidates, matcher._get = candidates, get
-        return matcher
 
     @cached_property
     def _rules(self) -> "list[tuple[str, _Rule]]":
@@ -79,7 +73,7 @@ class Matcher:
             return matched
         pids = {key.pid for key in by_hand}
         for gpu in sample.gpus:
-            for process in gpu.processes:
+            for process in gpu.facts:
                 text: _Answer = (process.command, process.name, process.user, gpu.name, process.runtime)
                 key = process_key(sample.host.name, gpu, process) if process.pid in pids else None
                 chosen = None

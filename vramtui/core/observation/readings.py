@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
-from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -153,6 +153,37 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
         return self.command or self.name
 
 
+class ProcessColumns(Sequence[Process]):  # noqa: PLW1641 - no reading has a hash
+    """The processes of one device, in columns: of thousands that change every second few rows are ever looked at, and
+    each is made then. `facts` are their rows without bytes and SM %, the same on each device where they can be, `sizes`
+    those bytes, and `busy` the SM % by pid (0 of a missing one), None if unknown.
+    """
+
+    __slots__ = ("busy", "facts", "sizes")
+
+    def __init__(self, facts: Sequence[Process], sizes: Sequence[int | None], busy: Mapping[int, int] | None) -> None:
+        self.facts, self.sizes, self.busy = facts, sizes, busy
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def __getitem__(self, index: int | slice) -> Any:  # noqa: ANN401 - a row, or those of a slice
+        if isinstance(index, slice):
+            return tuple(map(self.__getitem__, range(len(self))[index]))
+        one = self.facts[index]
+        share = None if self.busy is None else self.busy.get(one.pid, 0)
+        return msgspec.structs.replace(one, used_memory=self.sizes[index], sm_percent=share)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | ProcessColumns) and tuple(self) == tuple(other)
+
+
+if TYPE_CHECKING:
+    Processes = tuple[Process, ...] | ProcessColumns
+else:
+    Processes = tuple[Process, ...]  # what is decoded
+
+
 class XidError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An error that NVIDIA's driver reported of a GPU: its number (`core.observation.xids`) and when it was seen, in
     seconds since the epoch.
@@ -185,7 +216,7 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
     state: GpuState = "ok"
     reason: str = ""
     memory: Memory = Memory()
-    processes: tuple[Process, ...] = ()
+    processes: Processes = ()
     processes_trusted: bool = True
     compute_capability: tuple[int, int] | None = None
     utilization: Count | None = None
@@ -216,12 +247,25 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
     mig_used: Bytes | None = None
     final_peaks: dict[Count, Bytes] = {}
 
+    @property
+    def facts(self) -> Sequence[Process]:
+        """Rows of its processes, perhaps without bytes and SM %."""
+        return self.processes.facts if isinstance(self.processes, ProcessColumns) else self.processes
+
+    @property
+    def sizes(self) -> Sequence[int | None]:
+        """Bytes of each of its processes."""
+        if isinstance(self.processes, ProcessColumns):
+            return self.processes.sizes
+        return [row.used_memory for row in self.processes]
+
     @cached_property
     def held_by_user(self) -> dict[str | None, int]:
         """Bytes held by each user's processes, of those whose memory is known; None is an unknown user."""
         sizes: dict[str | None, int] = {}
-        for process in self.processes:
-            sizes[process.user] = sizes.get(process.user, 0) + (process.used_memory or 0)
+        for facts, size in zip(self.facts, self.sizes, strict=True):
+            if size:
+                sizes[facts.user] = sizes.get(facts.user, 0) + size
         return {user: size for user, size in sizes.items() if size}
 
     @property
@@ -304,14 +348,14 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
     reasons = []
     if "processes" in gpu.absent:
         reasons.append("every process, because the list is unavailable")
-    silent = [row.used_memory for row in gpu.processes].count(None)
+    silent = list(gpu.sizes).count(None)
     if silent:
         reasons.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")
     if "processes.graphics" in gpu.absent:
         reasons.append("graphics clients, as they are not reported")
-    if host is not None and host.private_pids and "unseen" not in [row.state for row in gpu.processes]:
+    if host is not None and host.private_pids and "unseen" not in [one.state for one in gpu.facts]:
         reasons.append("processes outside this container")
-    names = {row.name or row.command for row in gpu.processes}
+    names = {one.name or one.command for one in gpu.facts}
     if any(name is not None and _MPS_SERVER in name for name in names):
         reasons.append("clients of its MPS server")
     if gpu.mig_used is not None:
@@ -358,6 +402,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     host: Host
     gpus: tuple[Gpu, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    def in_rows(self) -> "Sample":
+        """Return it with every row of a process made, as others know it."""
+        gpus = tuple(msgspec.structs.replace(gpu, processes=tuple(gpu.processes)) for gpu in self.gpus)
+        return msgspec.structs.replace(self, gpus=gpus)
 
     def to_records(self) -> list[dict[str, object]]:
         """A row of plain values for each process on each GPU, for a table: bytes, and None for what is not known. A
@@ -406,7 +455,7 @@ _decoder = msgspec.json.Decoder(Sample)
 
 def encode_sample(sample: Sample) -> bytes:
     """A Sample as one line of JSON, without a newline."""
-    return _encoder.encode(sample)
+    return _encoder.encode(sample.in_rows())
 
 
 def decode_sample(line: bytes | str) -> Sample:

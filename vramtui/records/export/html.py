@@ -31,7 +31,6 @@ from vramtui.core.estimate.estimate import (
     Estimate,
     Ledger,
     Line,
-    Moment,
     title_of,
 )
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
@@ -199,16 +198,11 @@ def timeline(estimate: Estimate) -> str:
         if (moment.peak_allocated or 0) > moment.allocated:
             pieces.append(BarPiece(REACHED, "peak", (moment.peak_allocated or 0) - moment.allocated))
         total = f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}"
-        bars.append(BarDrawing(phase_title(moment), tuple(pieces), total))
+        step = "" if moment.phase == "build" or moment.step < 0 else f" {moment.step + 1}"
+        bars.append(BarDrawing(f"{PHASE_TITLES[moment.phase]}{step}", tuple(pieces), total))
     most = max(max(moment.allocated, moment.peak_allocated or 0) for moment in estimate.timeline)
     keys = [(TITLES[line], colour(line)) for line in CATEGORIES if line in shown]
     return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
-
-
-def phase_title(moment: Moment) -> str:
-    """The phase and its step, counted from 1."""
-    title = PHASE_TITLES[moment.phase]
-    return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
 
 
 def categories(predicted: Ledger, vendor: str = CUDA) -> list[tuple[str, str]]:

@@ -353,10 +353,6 @@ class Recording:
         if self._read.sort():
             warnings.append("the clock was set back while it was recorded; samples are in order of their times")
 
-    def read_later(self, rest: Iterator[float], fraction: float) -> None:
-        """Go on reading when somebody asks for `reading`."""
-        self._rest, self.fraction = rest, fraction
-
     @property
     def reading(self) -> float | None:
         if self._thread is None and self.fraction is not None:
@@ -405,7 +401,7 @@ def open_recording(path: Path, at_once: float = AT_ONCE) -> Recording:
     rest, until = recording.read(), time.monotonic() + at_once
     for fraction in rest:
         if time.monotonic() > until and recording.samples:
-            recording.read_later(rest, fraction)
+            recording._rest, recording.fraction = rest, fraction  # noqa: SLF001 - read on by who asks for `reading`
             return recording
     recording.samples = recording._read.in_hand()  # noqa: SLF001 - of this module
     return recording

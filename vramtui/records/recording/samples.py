@@ -295,7 +295,7 @@ class WrittenProcesses:
                 changed[key] = number
         if len(self._matched) > len(predictions):
             # A process that ended needs no line.
-            here = {process_key(sample.host.name, gpu, row) for gpu in sample.gpus for row in gpu.processes}
+            here = {process_key(sample.host.name, gpu, row) for gpu in sample.gpus for row in gpu.facts}
             for key in [key for key in self._matched if key not in predictions]:
                 del self._matched[key]
                 if key in here:

@@ -47,7 +47,7 @@ class RecordingEncoder:
 
     def lines(self, tick: RecordedTick) -> bytes:
         """The next sample and the lines that follow it."""
-        sample, last = tick.sample, self._last
+        sample, last = tick.sample.in_rows(), self._last
         self._last = sample
         changes = None
         if (

@@ -22,6 +22,7 @@ from vramtui.core.observation.readings import (
     Ancestors,
     JobRank,
     Process,
+    ProcessColumns,
     ProcessState,
     ProcessType,
 )
@@ -46,19 +47,22 @@ _SECRET, _LOGIN, MASK = re.compile("TOKEN|KEY|PASS|SECRET|CREDENTIAL", re.IGNORE
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
-class _Entry:
+class _Entry(msgspec.Struct):
     """Facts of a pid as a row that no device lists yet. `introduced`: user and command have been asked for, and its
-    container at `container_at`, by the clock.
+    container at `container_at`, by the clock. `rows` are those of its devices while the facts do not change.
     """
 
-    __slots__ = ("container_at", "cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
+    facts: Process
+    rows: dict[str, Process] = {}
+    start_ticks: int | None = None
+    cpu_seconds: float = 0.0
+    refreshed: float = 0.0
+    introduced: bool = False
+    container_at: float = 0.0
 
-    def __init__(self, pid: int) -> None:
-        self.facts = Process(pid=pid, type="C")
-        self.start_ticks: int | None = None
-        self.cpu_seconds = 0.0
-        self.refreshed = 0.0
-        self.introduced, self.container_at = False, 0.0
+    def note(self, facts: Process) -> None:
+        if facts != self.facts:
+            self.facts, self.rows = facts, {}
 
 
 class ProcessReader:
@@ -69,7 +73,6 @@ class ProcessReader:
         self._namespace = namespace or PidNamespace()
         self._boot = boot_time()
         self._entries: dict[int, _Entry] = {}
-        self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
         # Seconds of work and processes of the next update: who looks once, as `ps` does, needs all of them.
@@ -82,12 +85,10 @@ class ProcessReader:
     def update(self, pids: Collection[int]) -> None:
         """Learn of these pids in their order, and forget all others. Call once per tick, before `row`."""
         wanted = pids if isinstance(pids, set | frozenset | dict) else dict.fromkeys(pids)
-        for pid in [pid for pid in self._entries if pid not in wanted]:
-            del self._entries[pid]
-            self._forget_rows(pid)
+        self._entries = {pid: entry for pid, entry in self._entries.items() if pid in wanted}
         now = self._clock()
         for pid in [pid for pid in wanted if pid not in self._entries]:
-            self._entries[pid] = _Entry(pid)
+            self._entries[pid] = _Entry(Process(pid=pid, type="C"))
             self._refresh(pid, self._entries[pid], now)
         known = list(self._entries)
         if len(known) > REFRESH_AT_ONCE:
@@ -105,7 +106,7 @@ class ProcessReader:
         for pid, entry in self._entries.items():
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
-            self._note(pid, entry, self._with_owner(pid, entry.facts, above))
+            entry.note(self._with_owner(pid, entry.facts, above))
             entry.introduced, entry.container_at = True, now
             introduced += 1
             if introduced == most or self._clock() > until:
@@ -117,43 +118,32 @@ class ProcessReader:
         """Return a process of the last `update` as one row of a device's list, the very same one while it does not
         change; `absent` is why its bytes there are unknown.
         """
-        held_rows = self._rows.setdefault(device, {})
-        last = held_rows.get(pid)
+        entry = self._entries[pid]
+        facts, last = entry.facts, entry.rows.get(device)
         if last is None or last.used_memory != used or last.type != kind or used is None:
-            last = held_rows[pid] = self._row(pid, kind, used, absent)
+            why = facts.absent if absent is None else {**facts.absent, "used_memory": absent}
+            last = entry.rows[device] = msgspec.structs.replace(facts, type=kind, used_memory=used, absent=why)
         return last
 
-    def rows(
-        self, device: str, uses: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
-    ) -> list[Process]:
+    def columns(
+        self, uses: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None, peaks: Mapping[int, int]
+    ) -> ProcessColumns:
         """Return all processes of a device's list, each as `row` gives it; `busy` is SM % by pid (0 for missing ones),
-        None if unknown.
+        None if unknown, `peaks` the driver's own in bytes.
         """
-        rows, held_rows = [], self._rows.setdefault(device, {})
-        for pid, use in uses.items():
-            used, share = use.used, None if busy is None else busy.get(pid, 0)
-            row = held_rows.get(pid)
-            if row is None or used is None or row.used_memory is None:
-                absent = Absence.NOT_SUPPORTED if used is None else None
-                row = held_rows[pid] = self._row(pid, use.type, used, absent, share)
-            elif row.used_memory != used or row.sm_percent != share or row.type != use.type:
-                row = held_rows[pid] = msgspec.structs.replace(row, used_memory=used, sm_percent=share, type=use.type)
-            rows.append(row)
-        return rows
-
-    def _row(
-        self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None, share: int | None = None
-    ) -> Process:
-        facts = self._entries[pid].facts
-        why = facts.absent if absent is None else {**facts.absent, "used_memory": absent}
-        return msgspec.structs.replace(facts, type=kind, used_memory=used, sm_percent=share, absent=why)
+        facts = [self._entries[pid].facts for pid in uses]
+        for at, (pid, use) in enumerate(uses.items()):
+            if use.type != "C" or use.used is None or pid in peaks:
+                absent = facts[at].absent | ({} if use.used is not None else {"used_memory": Absence.NOT_SUPPORTED})
+                facts[at] = msgspec.structs.replace(facts[at], type=use.type, peak_memory=peaks.get(pid), absent=absent)
+        return ProcessColumns(facts, [use.used for use in uses.values()], busy)
 
     def _refresh(self, pid: int, entry: _Entry, now: float) -> None:
         facts = entry.facts
         status = read_stat(pid) if self._namespace.is_ours(pid) else None
         if status is None:
             outside = self._namespace.hides(pid) and entry.start_ticks is None
-            self._note(pid, entry, _gone(pid, facts, outside=outside))
+            entry.note(_gone(pid, facts, outside=outside))
         else:
             name, letter, cpu_seconds, ticks, pages = status
             if entry.start_ticks != ticks:
@@ -173,7 +163,7 @@ class ProcessReader:
                 facts = msgspec.structs.replace(facts, container=_container(pid, _environment(pid)))
                 entry.container_at = now
             entry.cpu_seconds = cpu_seconds
-            self._note(pid, entry, facts)
+            entry.note(facts)
         entry.refreshed = now
 
     def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
@@ -220,15 +210,6 @@ class ProcessReader:
             alloc_conf=alloc_conf_of(environment),
             absent={},
         )
-
-    def _note(self, pid: int, entry: _Entry, facts: Process) -> None:
-        if facts != entry.facts:
-            entry.facts = facts
-            self._forget_rows(pid)
-
-    def _forget_rows(self, pid: int) -> None:
-        for held_rows in self._rows.values():
-            held_rows.pop(pid, None)
 
 
 def _environment(pid: int) -> bytes:

@@ -40,6 +40,9 @@ class ProcessUse(msgspec.Struct, frozen=True, gc=False):
     instance: int | None = None
 
 
+Uses = dict[int, ProcessUse]
+
+
 class ProcessList(msgspec.Struct, kw_only=True):
     """The processes on one device by pid; `absent` is why there is no list, `graphics_absent` why it has no graphics
     clients, and `note` what is odd about it.
@@ -48,7 +51,7 @@ class ProcessList(msgspec.Struct, kw_only=True):
     just gone) are the driver's own, if it keeps them.
     """
 
-    uses: dict[int, ProcessUse] = {}
+    uses: Uses = {}
     busy: Mapping[int, int] | None = None
     peaks: dict[int, int] = {}
     final_peaks: dict[int, int] = {}
@@ -79,13 +82,12 @@ OTHERS: Final[tuple[ProcessType, ...]] = ("G", "M+C")
 
 
 class ProcessLists:
-    """Reads the compute and the graphics list of one device into one buffer."""
+    """Reads the compute and the graphics list of one device."""
 
     def __init__(self) -> None:
         self._capacity = 0
-        self._buffer = ctypes.create_string_buffer(0)
         self._suffix: dict[ProcessType, str] = {}
-        self._seen: dict[ProcessType, tuple[bytes, dict[int, ProcessUse]]] = {}
+        self._seen: dict[ProcessType, tuple[bytes, Uses]] = {}
         self._note = ""
         self._had: set[ProcessType] = set(OTHERS)
 
@@ -110,48 +112,46 @@ class ProcessLists:
             silent = None  # a device without graphics has no graphics clients
         return ProcessList(uses=uses, absent=absence, graphics_absent=silent, note=self._note)
 
-    def _list(
-        self, caller: Caller, device: Device, kind: ProcessType, total: int | None
-    ) -> tuple[dict[int, ProcessUse], Absence | None]:
+    def _list(self, caller: Caller, card: Device, kind: ProcessType, total: int | None) -> tuple[Uses, Absence | None]:
         absence: Absence | None = Absence.DRIVER_TOO_OLD
         for suffix in [self._suffix[kind]] if kind in self._suffix else list(STRIDES):
             name = LISTS[kind] + suffix
             caller.call = name
             try:
-                count = self._fill(name, device)
+                raw, count = self._fill(name, card)
             except pynvml.NVMLError as error:
                 absence = caller.absence(name, error)
                 if absence is Absence.DRIVER_TOO_OLD:
                     continue
                 return {}, absence
             self._suffix[kind] = suffix
-            return self._records(kind, count, STRIDES[suffix], total), None
+            return self._records(kind, raw, count, STRIDES[suffix], total), None
         self._suffix.pop(kind, None)
         return {}, absence
 
-    def _fill(self, name: str, device: Device) -> int:
-        """Let the driver write its records into the buffer; return their number."""
+    def _fill(self, name: str, device: Device) -> tuple[bytes, int]:
+        """Let the driver write its records; return the buffer's bytes, and their number."""
         call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
         for _ in range(8):
-            ctypes.memset(self._buffer, PATTERN, len(self._buffer))
+            buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)  # all devices take turns at its bytes
+            ctypes.memset(buffer, PATTERN, len(buffer))
             count = ctypes.c_uint(self._capacity)
-            code = call(device, ctypes.byref(count), self._buffer if self._capacity else None)
+            code = call(device, ctypes.byref(count), buffer if self._capacity else None)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
                 raise UnreadableError
             self._capacity = max(FIRST_CAPACITY, count.value * 5 // 4)
-            self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         if count.value > self._capacity:
             raise UnreadableError
-        return count.value
+        return buffer.raw, count.value
 
-    def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, ProcessUse]:
+    def _records(self, kind: ProcessType, raw: bytes, count: int, documented: int, total: int | None) -> Uses:
         if count == 0:
             return {}
-        data, stride, is_told = written_records(self._buffer.raw, count, documented)
+        data, stride, is_told = written_records(raw, count, documented)
         if stride != documented:
             self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
         last = self._seen.get(kind)
@@ -160,7 +160,7 @@ class ProcessLists:
         rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
         if odd and not is_told:
             raise UnreadableError
-        uses: dict[int, ProcessUse] = {}
+        uses: Uses = {}
         if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
             uses = {pid: _shared_use(used, kind) for pid, used, _ in rows}
         else:

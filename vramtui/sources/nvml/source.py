@@ -35,9 +35,7 @@ class _SampledDevice:
     """One device, and its last lists: they are gone through again only if they changed."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-        self._lists = ProcessLists()
-        self._looks = 0
+        self._device, self._lists, self._looks = device, ProcessLists(), 0
         self._uses: dict[int, ProcessUse] = {}
         self._used: dict[int, int] = {}
 
@@ -238,12 +236,7 @@ class NvmlSource:
     def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
         """Return the card or instance with its processes; the host has `available` bytes of free memory."""
         gpu, listing = part.gpu, part.listing
-        rows = tuple(self._processes.rows(gpu.uuid, listing.uses, listing.busy))
-        if listing.peaks:
-            peaks = listing.peaks
-            rows = tuple(
-                msgspec.structs.replace(row, peak_memory=peaks[row.pid]) if row.pid in peaks else row for row in rows
-            )
+        rows = self._processes.columns(listing.uses, listing.busy, listing.peaks)
         message, hint = "", ""
         driver = self._versions[0] or "of unknown version"
         if not listing.trusted:
@@ -269,7 +262,7 @@ class NvmlSource:
             if listing.absent is not None:
                 absent = {**absent, "memory.used": listing.absent}
             else:
-                used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
+                used = min(LARGEST_SIZE, sum(size or 0 for size in rows.sizes))
                 memory = msgspec.structs.replace(memory, used=used)
         if listing.withheld:
             absent = {**absent, **listing.withheld}
