@@ -69,6 +69,8 @@ int cuMemFreeAsync(address, handle);
 int cuDeviceGetDefaultMemPool(handle *, int);
 int cuMemPoolGetAttribute(handle, int, void *);
 int cuPointerGetAttribute(void *, int, address);
+int cuMemHostAlloc(void **, size_t, unsigned);
+int cuMemHostRegister_v2(void *, size_t, unsigned);
 int cuStreamCreate(handle *, unsigned);
 int cuStreamBeginCapture_v2(handle, int);
 int cuStreamEndCapture(handle, handle *);
@@ -185,6 +187,10 @@ static int capacity(void) {
   EXPECT(begin(1) == 0 && cuMemAlloc_v2(&more, GIB) == 0); /* the other card is empty */
   int device;
   EXPECT(cuPointerGetAttribute(&device, 9, more + 5) == 0 && device == 1);
+  void *pinned, *plain = (void *)((uintptr_t)capacity / 4096 * 4096); /* the host's has the device that was current */
+  EXPECT(cuMemHostAlloc(&pinned, MIB, 0) == 0 && cuMemHostRegister_v2(plain, 4096, 0) == 0 && begin(0) == 0);
+  EXPECT(cuPointerGetAttribute(&device, 9, (address)pinned) == 0 && device == 1);
+  EXPECT(cuPointerGetAttribute(&device, 9, (address)plain) == 0 && device == 1);
   return 0;
 }
 

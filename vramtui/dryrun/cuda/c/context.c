@@ -21,6 +21,7 @@ static bool is_context(const struct context *context) {
 }
 
 struct context *current_context(void) { return depth > 0 ? stack[depth - 1] : NULL; }
+CUdevice current_device(void) { return depth > 0 ? stack[depth - 1]->device : 0; }
 
 /* What a context takes as it is used, in KiB on an H100 (torch 2.11, CUDA 13.0, driver 580.159:
  * tests/golden/card/context_steps.json), where training takes 740 MiB: these, two handles of cuBLAS among them. On other

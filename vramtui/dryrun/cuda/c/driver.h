@@ -154,6 +154,7 @@ enum load { BEGINNING, KERNELS, BLAS_HANDLE, STREAM, DNN, FFT, SOLVER };
 bool load(struct context *context, enum load what); /* takes what that costs: of a handle or a stream each time */
 void unload(struct context *context, enum load what);
 struct context *current_context(void); /* that of this thread; NULL where it has none */
+CUdevice current_device(void); /* the same of it, else the first */
 
 /* memory.c: ranges of addresses. A card's memory is addresses alone; what the host copied there is kept. */
 enum kind { DEVICE, HOST, MANAGED, REGISTERED, RESERVED, OPENED }; /* the last is another process's */

@@ -40,7 +40,7 @@ static struct opened *opened_at(const struct handle *handle) {
   RETURN_IF(at != NULL, at);
   at = calloc(1, sizeof *at);
   void *start = at == NULL ? NULL : reserve_addresses(handle->size, CHUNK, 0);
-  CUdevice device = device_of_card(handle->card) < 0 ? current_context()->device : device_of_card(handle->card);
+  CUdevice device = device_of_card(handle->card) < 0 ? current_device() : device_of_card(handle->card);
   if (start == NULL || add_range((uint64_t)start, handle->size, OPENED, device) == NULL) {
     free(at);
     return NULL;

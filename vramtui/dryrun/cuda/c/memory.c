@@ -153,8 +153,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdevicep
   return CUDA_SUCCESS;
 }
 
-/* The host's memory is the host's, and may be written to. */
-static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice device) {
+/* The host's memory is the host's, and may be written to; its device is the one that was current (cudaPointerAttributes). */
+static CUresult take_host(void **address, size_t size, enum kind kind) {
   RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(size >> 47 != 0, CUDA_ERROR_OUT_OF_MEMORY);
   size_t whole = (size + 4095) / 4096 * 4096;
@@ -162,7 +162,7 @@ static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice 
   void *got = size == 0 ? MAP_FAILED : mmap(NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0);
   RETURN_IF(got == MAP_FAILED, size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY);
   LOCKED;
-  if (add_range((uint64_t)got, whole, kind, device) == NULL) {
+  if (add_range((uint64_t)got, whole, kind, current_device()) == NULL) {
     munmap(got, whole);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -170,19 +170,18 @@ static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice 
   return CUDA_SUCCESS;
 }
 API CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags UNUSED) {
-  return take_host(address, size, HOST, 0);
+  return take_host(address, size, HOST);
 }
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
-  struct context *context = current_context();
-  RETURN_IF(context == NULL, without_context());
-  return take_host((void **)address, size, MANAGED, context->device);
+  RETURN_IF(current_context() == NULL, without_context());
+  return take_host((void **)address, size, MANAGED);
 }
 API CUresult cuMemFreeHost(void *address) { return give((uint64_t)address, HOST, HOST); }
 API CUresult cuMemHostUnregister(void *address) { return give((uint64_t)address, REGISTERED, REGISTERED); }
 API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
   RETURN_IF(size == 0 || !is_mapped((uint64_t)address, size), CUDA_ERROR_INVALID_VALUE);
   LOCKED;
-  return add_range((uint64_t)address, size, REGISTERED, 0) == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  return add_range((uint64_t)address, size, REGISTERED, current_device()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 ANSWER(cuMemHostGetDevicePointer_v2, (CUdeviceptr *address, void *host, unsigned flags UNUSED), address,
        (CUdeviceptr)host)

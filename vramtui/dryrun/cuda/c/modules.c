@@ -82,8 +82,7 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
   if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
     found->name = strdup(name);
     found->address = (CUdeviceptr)reserve_addresses(CHUNK, CHUNK, 0);
-    struct context *context = current_context();
-    add_range(found->address, GLOBAL_SIZE, DEVICE, context == NULL ? 0 : context->device);
+    add_range(found->address, GLOBAL_SIZE, DEVICE, current_device());
     found->next = module->globals;
     module->globals = found;
   }
