@@ -26,6 +26,7 @@ from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ConvolutionRun, ReadPlace
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Mode
+from vramtui.probe.servers import LISTENS
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -97,6 +98,40 @@ def test_a_job_without_pytorch_that_fails_for_lack_of_memory_does_not_fit(python
     answer = dry_run(job, gpu="RTX4090")
     assert (answer.verdict, answer.fits, answer.peak_allocated) == ("does not fit", False, 0)
     assert answer.process > 3 * GIB
+
+
+SERVER = """
+import asyncio, ctypes, multiprocessing, os, sys, time
+from pathlib import Path
+def work(loaded):
+    address, reports = ctypes.c_uint64(), Path(os.environ["VRAMTUI_DRIVER_REPORT"])
+    ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(3 << 30))
+    loaded.set()
+    while not (reports / "served").exists():  # as the probe looks for it
+        time.sleep(0.1)
+def serve():
+    import uvicorn.server
+    asyncio.run(uvicorn.server.Server().startup())
+    time.sleep(300)
+if __name__ == "__main__":
+    loaded = multiprocessing.get_context("spawn").Event()
+    multiprocessing.get_context("spawn").Process(target=work, args=(loaded,)).start()
+    loaded.wait()
+    multiprocessing.get_context("fork").Process(target=serve).start()
+    time.sleep(300)
+"""
+
+
+def test_a_server_ends_as_a_whole_once_the_process_that_listens_does(python: str, tmp_path: Path) -> None:
+    package = tmp_path / "uvicorn"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "server.py").write_text("class Server:\n    async def startup(self):\n        pass\n")
+    (tmp_path / "serve.py").write_text(SERVER)
+    ran = run("--gpu", "RTX4090", "--timeout", "100", python, str(tmp_path / "serve.py"))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("✓ fits RTX4090: needs 3.")
+    assert f"bounded: {LISTENS}" in " ".join(ran.stdout.split())
 
 
 def test_a_dry_run_beside_its_job_has_the_processor_only_if_nobody_else_wants_it(python: str) -> None:

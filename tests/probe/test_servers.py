@@ -7,7 +7,7 @@ import pytest
 
 from tests.tables import rows
 from vramtui.probe.servers import LISTENS
-from vramtui.probe.socket_dir import STEPS
+from vramtui.probe.socket_dir import REPORTS, SERVED, STEPS
 
 LOADER = "vllm/model_executor/model_loader"
 FILES = dict(rows(__file__, "files"))
@@ -15,14 +15,14 @@ JOB = """
 import sys
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare(print)
+servers.prepare()
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
 """
 QUANTIZED = """
 import sys
 from vramtui.probe import servers
-servers.prepare(print)
+servers.prepare()
 from vllm.model_executor.layers.quantization.gptq import GPTQConfig
 config = GPTQConfig()
 config.maybe_update_config(sys.argv[1])
@@ -30,7 +30,7 @@ print(config.modules_in_block_to_quantize)
 """
 REDUCTIONS = """
 from vramtui.probe import servers
-servers.prepare(print)
+servers.prepare()
 from flashinfer.comm import cuda_ipc, trtllm_ar
 print(cuda_ipc.cudart.path, trtllm_ar.reduce())
 """
@@ -38,7 +38,7 @@ SAMPLED = """
 import numpy
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare(print)
+servers.prepare()
 from vllm.v1.worker.gpu.sample.sampler import Sampler
 numbers = {"num_computed_tokens_np": [0, 0, 64, 70], "num_scheduled_tokens": [64, 64, 36, 1]}
 numbers |= {"prefill_len_np": [64, 100, 100, 64]}
@@ -48,7 +48,7 @@ print(*Sampler()("logits", batch).num_sampled.read[4:])
 ANSWERED = """
 from types import SimpleNamespace
 from vramtui.probe import servers
-servers.prepare(print)
+servers.prepare()
 from vllm.v1.core.sched.utils import check_stop
 for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90, False), (300, 0, True)):
     asked = SimpleNamespace(min_tokens=least, ignore_eos=ignore_eos)
@@ -58,14 +58,19 @@ for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90,
     print(request.num_output_tokens, request.status)
 """
 SERVER = """
-import asyncio, signal, sys
+import asyncio, signal, sys, threading
 from vramtui.probe import servers
 signal.signal(signal.SIGTERM, lambda *_: print("ends"))
-servers.prepare(lambda: print("leaves"))
-import uvicorn.server
+servers.prepare()
+import uvicorn.server, werkzeug.serving
 sys.modules |= dict.fromkeys(sys.argv[1:])
+servers.LEAVE.append(lambda: print("leaves"))
 asyncio.run(uvicorn.server.Server().startup())
 print("served")
+werkzeug.serving.BaseWSGIServer().serve_forever()
+thread = threading.Thread(target=werkzeug.serving.BaseWSGIServer().serve_forever)  # TensorBoard's, beside a training
+thread.start()
+thread.join()
 """
 
 
@@ -104,9 +109,13 @@ def test_missing_weights_are_made_up_or_quantized(packages: Path, tmp_path: Path
 def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) -> None:
     printed, errors = _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver")
     assert (printed, errors) == ("/driver/libcuda.so.1 None\n", "")
-    assert _run(packages, SERVER, "vllm", **{STEPS: "1"}) == ("ends\nserved\n", "")
-    assert _run(packages, SERVER, **{STEPS: "1"}) == ("leaves\nserved\n", f"{LISTENS}\n")
-    assert _run(packages, SERVER)[0] == "served\n"
+    assert _run(packages, SERVER, "vllm", **{STEPS: "1"}) == ("ends\nserved\nends\nblocks\nblocks\n", "")
+    reports = packages / "reports"
+    reports.mkdir()
+    printed, errors = _run(packages, SERVER, **{STEPS: "1", REPORTS: str(reports)})
+    assert (printed, errors) == ("leaves\nserved\nleaves\nblocks\nblocks\n", f"{LISTENS}\n" * 2)
+    assert (reports / SERVED).exists()
+    assert _run(packages, SERVER)[0] == "served\nblocks\nblocks\n"
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
     printed, errors = _run(packages, ANSWERED)
@@ -115,7 +124,7 @@ def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) 
 
 
 def test_sglang_ends_once_it_is_warm(packages: Path) -> None:
-    job = "from vramtui.probe import servers; servers.prepare(print)\n"
+    job = "from vramtui.probe import servers; servers.prepare()\n"
     job += "from sglang.srt.entrypoints.http_server import launch; launch('its settings')"
     assert _run(packages, job)[0] == "warm by its settings\nserves\n"
     assert _run(packages, job, **{STEPS: "1"})[0] == "warm by its settings\nends its processes False\n"

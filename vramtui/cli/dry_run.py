@@ -375,7 +375,14 @@ def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars)
     rows = []
     for one in largest:
         place = printable(one.module) or one.operator.removeprefix("aten.").removesuffix(".default")
-        rows.append((format_column(one.bytes, unit), one.category, place, printable(short_line(one.line))))
+        rows.append(
+            (
+                format_column(one.bytes, unit),
+                one.category,
+                place,
+                printable(one.line.removeprefix(f"{Path.cwd()}{os.sep}")),
+            )
+        )
     title = f"SIZE {name}"
     size = max([len(row[0]) for row in rows] + [len(title)])
     module = max([len(row[2]) for row in rows] + [6])
@@ -396,17 +403,6 @@ def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars)
         end = f"{shortened(operator, module):<{module}}{GAP}{shortened(at, line)}"
         print(f"{bytes_:>{size}}{GAP}{part}{GAP}{end}".rstrip())
     print()
-
-
-def short_line(line: str) -> str:
-    """`FILE:LINE`, the file relative to the working directory if it is below it."""
-    path, colon, number = line.rpartition(":")
-    if not colon:
-        return line
-    try:
-        return f"{Path(path).relative_to(Path.cwd())}:{number}"
-    except (ValueError, OSError):
-        return line
 
 
 def columns() -> int:

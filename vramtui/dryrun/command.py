@@ -262,12 +262,10 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 asked = max(count, *map(int, numbers))
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
-        serves = LISTENS if LISTENS in _printed(output) else ""
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
-        what = f"{printable(' '.join(job.words))} put nothing on the GPU: {serves or 'it ran on the CPU'}"
+        why = next((LISTENS for warning in result.warnings if LISTENS in warning), "it ran on the CPU")
+        what = f"{printable(' '.join(job.words))} put nothing on the GPU: {why}"
         return GpuAnswer(gpu=name, verdict="failed", error=what)
-    if serves:
-        result = msgspec.structs.replace(result, bounded=True, warnings=(f"bounded: {serves}", *result.warnings))
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
 
 

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -127,15 +127,7 @@ def own_interpreter() -> Interpreter:
 def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None:
     """Why its torch cannot be imported; empty where it can be."""
     try:
-        done = subprocess.run(  # noqa: S603 - as `_environment`
-            [interpreter.path, "-c", IMPORT],
-            capture_output=True,
-            timeout=limit,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-        )
+        done = _answer(interpreter.path, IMPORT, limit)
     except subprocess.TimeoutExpired:
         return None
     except OSError as error:
@@ -144,6 +136,15 @@ def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None
         return ""
     lines = done.stderr.strip().splitlines()
     return printable(lines[-1]) if lines else f"it ended with exit code {done.returncode}"
+
+
+def _answer(
+    path: Path, program: str, limit: float, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    run = partial(
+        subprocess.run, capture_output=True, check=False, stdin=subprocess.DEVNULL, text=True, errors="replace"
+    )
+    return run([path, "-c", program], timeout=limit, env=variables)
 
 
 def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:
@@ -191,14 +192,7 @@ def _ask(
 ) -> Interpreter:
     """An interpreter with its answer about itself; without its versions if it is no Python, or silent."""
     try:
-        done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
-            [path, "-c", PROGRAM],
-            capture_output=True,
-            timeout=limit,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=None if variables is None else dict(variables),
-        )
+        done = _answer(path, PROGRAM, limit, None if variables is None else dict(variables))
         return Interpreter(path=path, why=why, **msgspec.json.decode(done.stdout, type=dict[str, str | None]))
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
         return Interpreter(path=path, why=why)
@@ -261,9 +255,7 @@ def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str
             raise UserError("engine fake needs a script or a module, not python -c or typed input")
         launched = rest[:1] == ["-m"] and rest[1:2] != [] and rest[1] in LAUNCHERS
         rest = rest[2:] if launched else rest
-    ranks = 0
-    if launched:
-        ranks, rest = _behind_launcher(rest)
+    ranks, rest = _behind_launcher(rest) if launched else (0, rest)
     is_module, rest = rest[:1] == ["-m"], rest[1:] if rest[:1] == ["-m"] else rest
     if not rest or rest[0].startswith("-"):
         raise UserError(
@@ -321,17 +313,13 @@ def python_of(words: Sequence[str], environment: Mapping[str, str]) -> str | Non
 
 def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` as it was before a `vramtui run` put the probe into it; of a rank, the first one's."""
-    variables = {name: value for name, value in environment.items() if name not in _OWN}
+    variables = {name: value for name, value in environment.items() if name not in {*_OWN, "PYTHONPATH"}}
     for rank in ("RANK", "LOCAL_RANK"):
         if rank in variables:
             variables[rank] = "0"  # the one that a trace is of
     hook = str(hook_folder())
-    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != hook]
-    if paths:
-        variables["PYTHONPATH"] = os.pathsep.join(paths)
-    else:
-        variables.pop("PYTHONPATH", None)
-    return variables
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != hook]
+    return variables | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
 
 
 def _program_path(program: str, folder: str, environment: Mapping[str, str]) -> str:

@@ -216,11 +216,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running trace is: a phase, and what is held.
-
-    Attributes:
-        line: the user's own line that runs, `file:line`; empty if there is none, None if the phase has ended.
-        notice: what is said before the code runs, of what could not be kept from files and network.
+    """How far a running trace is: a phase, what is held, and the user's own line that runs, `file:line` (empty if there
+    is none, None if the phase has ended); or a notice before the code runs, of what could not be kept from the outside.
     """
 
     phase: str

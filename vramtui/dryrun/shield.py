@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from vramtui.probe.import_hook import when_imported
-from vramtui.probe.socket_dir import listeners_folder
+from vramtui.probe.socket_dir import SERVED, listeners_folder
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of os that change what their first paths name, and how many paths those are; then those that only look.
@@ -185,22 +185,16 @@ class Entry:
         return False
 
 
-class _Entries(Iterator[Entry]):
-    """The answer of `os.scandir`, which has nothing to release."""
+class _Entries(contextlib.closing[Any], Iterator[Entry]):
+    """The answer of `os.scandir`: an iterator that a `with` closes."""
 
-    def __init__(self, entries: Iterator[Entry]) -> None:
-        self._entries = entries
+    thing: Iterator[Entry]
 
     def __next__(self) -> Entry:
-        return next(self._entries)
+        return next(self.thing)
 
-    def __enter__(self) -> Iterator[Entry]:
-        return self
-
-    def close(self, *_: object) -> None:
+    def close(self) -> None:
         pass
-
-    __exit__ = close
 
 
 def redirect(scratch: str, roots: Sequence[str], unchanged: Sequence[str] = ()) -> None:
@@ -218,9 +212,7 @@ def redirect(scratch: str, roots: Sequence[str], unchanged: Sequence[str] = ()) 
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     def scandir(path: Any = ".") -> Any:
-        return (
-            _Entries(Entry(path, name) for name in copies.names(path)) if copies.is_changed(path) else plain_scan(path)
-        )
+        return _Entries(Entry(path, one) for one in copies.names(path)) if copies.is_changed(path) else plain_scan(path)
 
     def symlink(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
         plain_link(src, copies.place(dst, written=True), *args, **kwargs)
@@ -422,6 +414,10 @@ OFFLINE = {
 }
 
 
+def _refused(*place: str) -> OSError:
+    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), *place)
+
+
 class Mounts:
     """Mounts of this process's own namespace, whose upper layers lie in `scratch`."""
 
@@ -434,8 +430,7 @@ class Mounts:
 
     def _call(self, source: str, target: str, kind: str, flags: int, data: str) -> None:
         if self._libc.mount(*map(os.fsencode, (source, target, kind)), flags, os.fsencode(data)):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), target)
+            raise _refused(target)
 
     def cover(self, target: str, lower: int) -> None:
         """Lay an overlay over `target`; `lower` is a descriptor of it; a file is bound back as it was.
@@ -517,13 +512,11 @@ def _leave_namespaces() -> None:
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(CLONE_NEWNS | CLONE_NEWNET):
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+            raise _refused()
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
     if libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        raise _refused()
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         flags = struct.unpack("16sH", ioctl(control, SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0))[:18])[1]
         ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
@@ -607,6 +600,7 @@ def _add_own_folders(places: dict[str, bool], path: str) -> None:
 
 
 GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
+LOADING = 60.0  # seconds for the processes of a job that serves to load what they hold
 DAEMONS = 30.0  # seconds in which what a job has left behind it may begin to use CUDA, where nothing else of it did
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
@@ -649,22 +643,26 @@ def keep_job() -> None:
         os.setpgid(0, 0)  # as a shell does
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _become(command, order["scratch"], order["unchanged"])
-    code, was_ended, waits = 0, False, False
+    code, was_ended, waits, serves = 0, False, False, False
     until = float("inf") if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             break
-        used_cuda = not order["reports"] or any(Path(order["reports"]).glob("*.report"))
+        reports = Path(order["reports"] or os.devnull)
+        users = {int(path.name.partition("-")[0]) for path in reports.glob("*.report")}
+        used_cuda = not order["reports"] or bool(users)
+        if not serves and Path(reports, SERVED).exists():
+            serves, until = True, min(until, time.monotonic() + LOADING)
         if pid == job:
-            code = os.waitstatus_to_exitcode(status)
+            code = 0 if serves else os.waitstatus_to_exitcode(status)
             waits = not (code or was_ended or used_cuda)
-            until = time.monotonic() + DAEMONS if waits else 0.0
+            until = until if serves else time.monotonic() + DAEMONS if waits else 0.0
         elif not pid:
             if waits and used_cuda and not was_ended:
                 waits, until = False, float("inf")
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or (serves and not started_by(os.getpid()) & users):
                 signal_all(started_by(os.getpid()), signal.SIGKILL)
             seen = signal.sigtimedwait(ENDED, 0.2)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
@@ -693,11 +691,13 @@ def _become(command: list[str], scratch: str, unchanged: list[str]) -> NoReturn:
 
 
 def started_by(pid: int) -> set[int]:
-    """The processes that one started, and that these started."""
+    """The processes that one started, and that these started, as far as they have not ended."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_bytes().rpartition(b")")[2].split()[1])
+            fields = path.read_bytes().rpartition(b")")[2].split()
+            if fields[0] != b"Z" or int(fields[17]) > 1:  # not where only the first thread has ended
+                parents[int(path.parent.name)] = int(fields[1])
     started: set[int] = set()
     while more := {one for one, parent in parents.items() if parent in started | {pid}} - started:
         started |= more

@@ -9,9 +9,11 @@ goes wrong in it stays in it: a hook never raises, a message without a listener 
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
+import os
 import sys
 
 from .import_hook import when_imported
+from .socket_dir import CARD
 
 __all__ = ["start"]
 HOOKED = "_vramtui_probe"  # what `hook/sitecustomize.py` loads this package as
@@ -27,6 +29,10 @@ def start() -> None:
     if _started:
         return
     _started.append(True)
+    if CARD in os.environ:
+        from . import servers
+
+        servers.prepare()
     when_imported("torch", _arm)
 
 

@@ -19,10 +19,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Channel:
-    """Sends each message to every listener that takes it at once; one that does not loses that message.
-
-    Args:
-        greet: makes the message that a listener gets before any other.
+    """Sends each message to every listener that takes it at once; one that does not loses that message. `greet` makes
+    the one that a listener gets before any other.
     """
 
     def __init__(self, greet: Callable[[], bytes]) -> None:

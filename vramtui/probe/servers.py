@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 from . import socket_dir
@@ -16,13 +17,12 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
 LISTENS = "it serves requests; a dry run sends none, so what is loaded or computed for one is not in it"
-LEAVE: Any = []  # what tells the end of this process and ends it
+LEAVE: Any = []  # what tells the end of this process and ends it, where it has imported torch
 CHANGES = ModuleChanges()
 
 
-def prepare(leave: Any) -> None:
+def prepare() -> None:
     """Change what vLLM (0.32: model_loader/default_loader.py) and servers of HTTP do where no card answers."""
-    LEAVE[:] = [leave]
     CHANGES.put_on()
 
 
@@ -127,12 +127,44 @@ def _has_weights(model: str) -> bool:
 async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
     """End a server as soon as it listens: vLLM as Ctrl-C's gentler sister would, SGLang later (below)."""
     await startup(self, *arguments, **named)
-    is_over = socket_dir.STEPS in os.environ and getattr(self, "started", True)  # the job is to end by itself
+    if getattr(self, "started", True):
+        _end_served()
+
+
+@CHANGES.around("gunicorn.workers.sync", "SyncWorker.run")
+@CHANGES.around("gunicorn.workers.gthread", "ThreadWorker.run")
+@CHANGES.around("werkzeug.serving", "BaseWSGIServer.serve_forever")
+def end_instead(serve: Any, *arguments: Any, **named: Any) -> None:
+    """End a server that listens already; one in a thread is TensorBoard's, beside a training."""
+    if threading.current_thread() is threading.main_thread():
+        _end_served()
+    serve(*arguments, **named)
+
+
+def _end_served() -> None:
+    """End the job of this server, which listens, where it is to end by itself: its other processes as soon as they have
+    loaded what they hold (`_beat_on`), then the rest of it (`keep_job`).
+    """
+    is_over = socket_dir.STEPS in os.environ
     if is_over and "vllm" in sys.modules:
         os.kill(os.getpid(), signal.SIGTERM)
-    elif is_over and "sglang" not in sys.modules:
+    elif is_over and "sglang" not in sys.modules and (LEAVE or _has_card_beside()):
         sys.stderr.write(f"{LISTENS}\n")
-        LEAVE[0]()
+        if socket_dir.REPORTS in os.environ:
+            open(os.path.join(os.environ[socket_dir.REPORTS], socket_dir.SERVED), "w").close()
+        (*LEAVE, lambda: os._exit(0))[0]()
+
+
+def _has_card_beside() -> bool:
+    """Return whether a child of the process whose multiprocessing started this one used the card: the process of
+    LitServe (0.2) that listens has no torch, and a dashboard beside a training is another program.
+    """
+    process, reports = sys.modules.get("multiprocessing.process"), os.environ.get(socket_dir.REPORTS)
+    if process is None or process.parent_process() is None or not reports:
+        return False
+    with open("/proc/{0}/task/{0}/children".format(process.parent_process().pid), encoding="ascii") as file:
+        children = file.read().split()
+    return any(name.partition("-")[0] in children for name in os.listdir(reports))
 
 
 @CHANGES.around("sglang.srt.entrypoints.http_server", "_wait_and_warmup")

@@ -43,7 +43,8 @@ from vramtui.estimators.torch_facts.convolutions import is_without_device, works
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.reads import WORKSPACES
-from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL
+from vramtui.probe.servers import LISTENS
+from vramtui.probe.socket_dir import OTHER_WAY, SERVED, STEPS, UNTIL
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -102,6 +103,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     ended_after: float | None = None
     notes: tuple[str, ...] = ()
+    serves: bool = False
 
     @property
     def steps_done(self) -> int:
@@ -177,7 +179,7 @@ def run_cuda(
             pid, _, index = path.stem.partition("-")
             with contextlib.suppress(UserError, ValueError, msgspec.DecodeError):
                 peaks[int(pid), int(index)] = msgspec.json.decode(read_plain(path, DRIVER_REPORT))
-        refused = ""
+        serves, refused = Path(folder, SERVED).exists(), ""
         with contextlib.suppress(UserError):  # there is no such file where all is shielded
             refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
     return CudaRun(
@@ -192,6 +194,7 @@ def run_cuda(
         steps=job.steps or None,
         ended_after=job.timeout if is_ended else None,
         notes=tuple(refused.splitlines()),
+        serves=serves,
     )
 
 
@@ -232,7 +235,7 @@ def result_of(run: CudaRun) -> DryRun:
     own = sorted({caller for name, caller in calls if name == OWN_RUNTIME})
     not_started = (f"; {NOT_STARTED}{', '.join(own)}" if own else "") + "".join(f"; {note}" for note in run.notes)
     if largest is None:
-        ended = WITHOUT_CUDA
+        ended = f"{WITHOUT_CUDA}: {LISTENS}" if run.serves else WITHOUT_CUDA
         if run.ended_after is not None:
             ended = f"the job was ended after {run.ended_after:g} s, before it used CUDA"
         elif run.code:
@@ -322,8 +325,10 @@ def result_of(run: CudaRun) -> DryRun:
             convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
             convolved += TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
-    bounded = bool(run.ended_after is not None or unplaced or not_modelled or deciding or convolved)
+    bounded = bool(run.serves or run.ended_after is not None or unplaced or not_modelled or deciding or convolved)
     doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
+    if run.serves:
+        notes.append(f"bounded: {LISTENS}")
     if run.without_device is not None:
         peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
         notes.append(ON_CARD_NOTE.format(*peaks))
@@ -332,7 +337,7 @@ def result_of(run: CudaRun) -> DryRun:
         notes.append(f"bounded: {doubts[0]}, with {run.steps_done} steps done; later ones may take more")
     elif run.code and run.cut_short:
         doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
-    elif run.steps is not None and not run.cut_short and not run.code:
+    elif run.steps is not None and not run.cut_short and not run.code and not run.serves:
         notes.append(f"its optimizers took {run.steps_done} of the {run.steps} steps after which it was to end")
     if text is None:
         caught = [oom for job in run.jobs for oom in job.ooms]
