@@ -88,6 +88,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-5060ti-qwen2.5-0.5b 4096": (QWEN_7B, HALF_B),
     "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
     "log-rtx6000-qwen3.8-27b": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
 }
 IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}
