@@ -29,12 +29,8 @@ SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "
 
 def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None) -> dict[str, Any] | None:
     """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
-    where it is the first of its tree itself, None if its parent is not known.
-
-    Args:
-        pid: the process.
-        proc: where the system lists processes.
-        seen: what was read for other processes a moment ago; the processes of a job have the same above them.
+    where it is the first of its tree itself, None if its parent is not known. `seen` is what was read for other
+    processes a moment ago; the processes of a job have the same above them.
     """
     owner, above = _owner(pid, proc), _parent(pid, proc)
     if owner is None or above is None:

@@ -69,12 +69,8 @@ class EventData(ctypes.Structure):
 
 
 class CardCounters:
-    """Reads one card's counters from look to look.
-
-    Args:
-        call: asks a function of NVML by its name and gives its code; 13 where the library does not have it.
-        clock: seconds; only differences matter.
-        xids: the errors that were seen before.
+    """Reads one card's counters from look to look. `call` asks a function of NVML by its name and gives its code, 13
+    where the library does not have it; of the `clock` only differences matter; `xids` were seen before.
     """
 
     def __init__(

@@ -144,12 +144,8 @@ def written_records(raw: bytes, count: int, documented: int) -> tuple[bytes, int
     """The records that a driver wrote over the pattern, bytes of each, and whether how far it wrote tells that.
 
     Drivers 510 to 550 disagree about that size under one and the same name: a record is 16 bytes (pid, memory), 24
-    (with the MIG instances) or 32 (with protected memory), so a reader who trusts the header can show scrambled pids.
-
-    Args:
-        raw: the whole buffer.
-        count: of records.
-        documented: bytes of each by NVML's header.
+    (with the MIG instances) or 32 (with protected memory), so a reader who trusts the header, which says `documented`,
+    can show scrambled pids.
     """
     written = raw.rstrip(bytes([PATTERN]))
     sizes = [size for size in (16, 24, 32) if count * size - 8 < len(written) <= count * size]

@@ -65,12 +65,7 @@ def open_plain(path: Path, name: str = "", *, pipes: bool = False) -> tuple[Bina
 
 
 def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
-    """All of a plain file.
-
-    Args:
-        path: of the file.
-        limits: of its format.
-        name: what a sentence calls it; the path where that is empty.
+    """All of a plain file within its format's limits; a sentence calls it `name`, or else by its path.
 
     Raises:
         UserError: there is none, it is not a plain file, it cannot be read, or it is larger than its format's limit.
@@ -90,13 +85,7 @@ def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
 
 
 class Cursor:
-    """Reads a file front to back.
-
-    Args:
-        file: open at its beginning.
-        size: of the file in bytes.
-        limit: the most that may be read or passed over.
-    """
+    """Reads a file of `size` bytes, open at its beginning, front to back, and no more of it than `limit`."""
 
     def __init__(self, file: BinaryIO, size: int, limit: int = GGUF.size) -> None:
         self._file = file

@@ -141,11 +141,7 @@ class _Index(msgspec.Struct, frozen=True):
 
 
 def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
-    """The tensors that a safetensors header names.
-
-    Args:
-        cursor: at the file's beginning; it need not hold more than the header.
-        size: of the whole file in bytes.
+    """The tensors that a safetensors header names, of a file of `size` bytes that need not hold more than the header.
 
     Raises:
         DamagedError: it is not the header of a safetensors file.

@@ -69,12 +69,8 @@ def _plain(name: str) -> str:
 
 
 def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> "Table | None":
-    """The `[model]` table of the net called so; None if none is known.
-
-    Args:
-        name: as torchvision or timm write it, `timm/` before and a tag of weights behind it allowed.
-        classes: rows of the last linear layer.
-        image_size: pixels of a side; the usual ones of the net where None.
+    """The `[model]` table of the net called so, as torchvision or timm write it, `timm/` before and a tag of weights
+    behind it allowed, with pixels of a side, usual ones where None; None if none is known.
     """
     plain = _plain(name)
     match = _TRANSFORMER.fullmatch(plain) or _TORCHVISION.fullmatch(plain)
