@@ -100,26 +100,7 @@ def test_a_job_without_pytorch_that_fails_for_lack_of_memory_does_not_fit(python
     assert answer.process > 3 * GIB
 
 
-SERVER = """
-import asyncio, ctypes, multiprocessing, os, sys, time
-from pathlib import Path
-def work(loaded):
-    address, reports = ctypes.c_uint64(), Path(os.environ["VRAMTUI_DRIVER_REPORT"])
-    ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(3 << 30))
-    loaded.set()
-    while not (reports / "served").exists():  # as the probe looks for it
-        time.sleep(0.1)
-def serve():
-    import uvicorn.server
-    asyncio.run(uvicorn.server.Server().startup())
-    time.sleep(300)
-if __name__ == "__main__":
-    loaded = multiprocessing.get_context("spawn").Event()
-    multiprocessing.get_context("spawn").Process(target=work, args=(loaded,)).start()
-    loaded.wait()
-    multiprocessing.get_context("fork").Process(target=serve).start()
-    time.sleep(300)
-"""
+((_, SERVER),) = rows(__file__, "server")
 
 
 def test_a_server_ends_as_a_whole_once_the_process_that_listens_does(python: str, tmp_path: Path) -> None:

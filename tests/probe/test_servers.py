@@ -11,67 +11,7 @@ from vramtui.probe.socket_dir import REPORTS, SERVED, STEPS
 
 LOADER = "vllm/model_executor/model_loader"
 FILES = dict(rows(__file__, "files"))
-JOB = """
-import sys
-from types import SimpleNamespace
-from vramtui.probe import servers
-servers.prepare()
-from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
-"""
-QUANTIZED = """
-import sys
-from vramtui.probe import servers
-servers.prepare()
-from vllm.model_executor.layers.quantization.gptq import GPTQConfig
-config = GPTQConfig()
-config.maybe_update_config(sys.argv[1])
-print(config.modules_in_block_to_quantize)
-"""
-REDUCTIONS = """
-from vramtui.probe import servers
-servers.prepare()
-from flashinfer.comm import cuda_ipc, trtllm_ar
-print(cuda_ipc.cudart.path, trtllm_ar.reduce())
-"""
-SAMPLED = """
-import numpy
-from types import SimpleNamespace
-from vramtui.probe import servers
-servers.prepare()
-from vllm.v1.worker.gpu.sample.sampler import Sampler
-numbers = {"num_computed_tokens_np": [0, 0, 64, 70], "num_scheduled_tokens": [64, 64, 36, 1]}
-numbers |= {"prefill_len_np": [64, 100, 100, 64]}
-batch = SimpleNamespace(**{name: numpy.array(given) for name, given in numbers.items()})
-print(*Sampler()("logits", batch).num_sampled.read[4:])
-"""
-ANSWERED = """
-from types import SimpleNamespace
-from vramtui.probe import servers
-servers.prepare()
-from vllm.v1.core.sched.utils import check_stop
-for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90, False), (300, 0, True)):
-    asked = SimpleNamespace(min_tokens=least, ignore_eos=ignore_eos)
-    request = SimpleNamespace(num_output_tokens=1, max_tokens=most, sampling_params=asked)
-    while not check_stop(request, 131072):
-        request.num_output_tokens += 1
-    print(request.num_output_tokens, request.status)
-"""
-SERVER = """
-import asyncio, signal, sys, threading
-from vramtui.probe import servers
-signal.signal(signal.SIGTERM, lambda *_: print("ends"))
-servers.prepare()
-import uvicorn.server, werkzeug.serving
-sys.modules |= dict.fromkeys(sys.argv[1:])
-servers.LEAVE.append(lambda: print("leaves"))
-asyncio.run(uvicorn.server.Server().startup())
-print("served")
-werkzeug.serving.BaseWSGIServer().serve_forever()
-thread = threading.Thread(target=werkzeug.serving.BaseWSGIServer().serve_forever)  # TensorBoard's, beside a training
-thread.start()
-thread.join()
-"""
+JOB, QUANTIZED, REDUCTIONS, SAMPLED, ANSWERED, SERVER = (text for _, text in rows(__file__, "jobs"))
 
 
 @pytest.fixture
