@@ -135,7 +135,7 @@ async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any)
 @CHANGES.around("gunicorn.workers.gthread", "ThreadWorker.run")
 @CHANGES.around("werkzeug.serving", "BaseWSGIServer.serve_forever")
 def end_instead(serve: Any, *arguments: Any, **named: Any) -> None:
-    """End a server that listens already; one in a thread is TensorBoard's, beside a training."""
+    """End a server that listens already; one in a thread is TensorBoard's, and a job trains meanwhile."""
     if threading.current_thread() is threading.main_thread():
         _end_served()
     serve(*arguments, **named)
@@ -157,7 +157,7 @@ def _end_served() -> None:
 
 def _has_card_beside() -> bool:
     """Return whether a child of the process whose multiprocessing started this one used the card: the process of
-    LitServe (0.2) that listens has no torch, and a dashboard beside a training is another program.
+    LitServe (0.2) that listens has no torch; a dashboard of a job that trains is another program.
     """
     process, reports = sys.modules.get("multiprocessing.process"), os.environ.get(socket_dir.REPORTS)
     if process is None or process.parent_process() is None or not reports:

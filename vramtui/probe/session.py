@@ -201,12 +201,12 @@ class ProbeSession:
     def _beat_on(self) -> None:
         channel, beat = self._channel, self._quiet(self._beat_if_due)
         reports, settled = os.environ.get(socket_dir.REPORTS), 0.0
-        held: list[Any] = []
+        peaks: list[Any] = []
         while self._channel is channel and not self._ended:
             beat(SILENCE)
             if reports and os.path.exists(os.path.join(reports, socket_dir.SERVED)):  # by another process of the job
-                before, held = held, [one["reserved_peak"] for one in self._counters.read(time.monotonic()).values()]
-                settled = settled + SILENCE if held and held == before else 0.0
+                before, peaks = peaks, [one["reserved_peak"] for one in self._counters.read(time.monotonic()).values()]
+                settled = settled + SILENCE if peaks and peaks == before else 0.0
                 if settled >= SETTLED:
                     self.leave()
             time.sleep(SILENCE)
