@@ -10,7 +10,8 @@ from tests.app.driver import Clock, dashboard, give, known, screen_text, settle
 from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.live import AlertFeature
-from vramtui.app.ui.view_screen import Header
+from vramtui.app.state.view import View
+from vramtui.app.ui.view_screen import Banner, Header
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Memory, Sample
@@ -172,3 +173,13 @@ def test_a_clock_that_is_set_back_or_forward_hides_nothing() -> None:
         assert f"{4 + len(steps)}.0/" in first
         assert " ago" not in first
         assert list(rows_of(view))
+
+
+@pytest.mark.parametrize(("failure", "lines"), [("no driver.", 3), ("no driver. " * 10, 2), ("no driver. " * 40, 3)])
+def test_a_sentence_above_the_screen_is_shown_whole_or_not_at_all(failure: str, lines: int) -> None:
+    hint = "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys."
+    view = View(failure=failure, hint=hint)
+    text = " ".join(line.text.strip() for line in Banner().build(view, palette(), 80, 3))
+    assert Banner().lines_for(view, 80) == lines
+    assert (hint in text) is (len(failure) < 80)
+    assert ("New here" in text) is (hint in text)

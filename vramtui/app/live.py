@@ -112,7 +112,7 @@ TITLES: dict[Kind, str] = {
     "will_not_fit": "It will not fit",
     "growth": "Memory grows",
     "over": "Alert",
-    "held_by_exited": "Memory held by exited processes",
+    "held_by_exited": "Alert",
     "lost": "GPU lost",
     "xid": "Error of the driver",
     "out_of_memory": "Out of memory",

@@ -64,7 +64,7 @@ def series(
     busy = session.history.gauges.get(chosen.gpu.uuid, {}).get("utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"{who} · {printable_line(track.process.command_or_name or '')}",
+        title=" · ".join(filter(None, (who, printable_line(track.process.command_or_name or "")))),
         times=times[seen],
         values=values[seen],
         start=start,

@@ -308,31 +308,28 @@ class NoticeLine:
                 bar.say(None if newest is None else (newest.severity, one_line(newest)))
 
 
+MOST_LINES = 3  # of a banner
+
+
 class Banner(Lines[View]):
     """Sentences above a screen: the demo, a driver that does not answer, a source that failed."""
 
-    def sentences(self, view: View) -> list[tuple[str, str]]:
-        lines = []
-        if view.failure:
-            lines.append((view.failure, "error"))
-        elif view.stale is not None:
-            age = format_duration(view.stale)
-            lines.append((f"no answer from {view.asked} for {age}; showing data that old", "error"))
-        if view.banner:
-            lines.append((view.banner, "accent"))
-        if view.hint:
-            lines.append((view.hint, "primary"))
-        return lines
-
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        lines = []
-        for sentence, colour in self.sentences(view):
-            style = palette.ink(colour, "bar")
-            lines += [strip([(f" {line}", style)], width, style) for line in wrap(printable(sentence), width - 2)]
-        return lines[:height]
+        inks = ((f" {line}", palette.ink(colour, "bar")) for line, colour in self._lines(view, width))
+        return [strip([(line, style)], width, style) for line, style in inks][:height]
 
     def lines_for(self, view: View, width: int) -> int:
-        return sum(len(wrap(printable(sentence), width - 2)) for sentence, _ in self.sentences(view))
+        return len(self._lines(view, width))
+
+    def _lines(self, view: View, width: int) -> list[tuple[str, str]]:
+        """Return the lines of the sentences that fit whole, each with its colour; of the first as many as fit."""
+        age = "" if view.stale is None else format_duration(view.stale)
+        stale = age and f"no answer from {view.asked} for {age}; showing its last answer"
+        lines: list[tuple[str, str]] = []
+        for sentence, colour in ((view.failure or stale, "error"), (view.banner, "accent"), (view.hint, "primary")):
+            more = [(line, colour) for line in wrap(printable(sentence), width - 2)]
+            lines += more if not lines or len(lines) + len(more) <= MOST_LINES else ()
+        return lines[:MOST_LINES]
 
 
 FRAME = (Header, Banner, KeyBar)  # around the panels of every screen, drawn from the shared View

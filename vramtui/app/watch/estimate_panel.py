@@ -226,7 +226,7 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
     """Return prediction, observed memory and their difference; then a variant, and a trace if there is room."""
     more: list[tuple[str, Estimate]] = []
     if panel.matched is not None and panel.estimate is not None:
-        more.append(("what if", panel.estimate))
+        more.append((f"{QUICK * panel.is_rough}what if", panel.estimate))
     if panel.traced is not None and panel.traced is not panel.estimate:
         more.append(("dry run", panel.traced))
     more = more[: max(1, (width - 2 - LEAST_NAME - DELTA) // SIDE - 2)]
@@ -237,13 +237,14 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
 
     def column(title: str, estimate: Estimate) -> Figures:
         def of(row: ShownRow, unit: int) -> tuple[str, Style | None]:
-            ink = palette.ink("accent", bold=row.line in TOTALS) if title == "what if" else None
+            ink = palette.ink("accent", bold=row.line in TOTALS) if "what if" in title else None
             return "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit), ink
 
-        return Figures(title, SIDE - 1, of, palette.ink("accent") if title == "what if" else None)
+        return Figures(title, SIDE - 1, of, palette.ink("accent") if "what if" in title else None)
 
-    first = QUICK * panel.is_rough + ("analytic" if [title for title, _ in more] == ["dry run"] else "predicted")
-    figures = [sizes(first, SIDE + panel.is_rough, lambda row: row.predicted), *compared(palette, SIDE, DELTA)]
+    is_rough = panel.is_rough if panel.matched is None else panel.is_known_rough
+    first = QUICK * is_rough + ("analytic" if [title for title, _ in more] == ["dry run"] else "predicted")
+    figures = [sizes(first, SIDE + is_rough, lambda row: row.predicted), *compared(palette, SIDE, DELTA)]
     figures += [column(*one) for one in more]
     name = max(LEAST_NAME, min(NAME, width - 1 - sum(figure.width for figure in figures))) if more else NAME
     shown = shown_rows([rows[line] for line in LINES if line in rows], panel.gpu.vendor if panel.gpu else NVIDIA)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
-DEMO = "This is the built-in demo, its GPUs are not real."
+DEMO = "This is the built-in demo: its GPUs are not real."
 
 
 class OpenedSource(msgspec.Struct, frozen=True):
