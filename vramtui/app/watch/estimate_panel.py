@@ -240,7 +240,7 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
             ink = palette.ink("accent", bold=row.line in TOTALS) if "what if" in title else None
             return "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit), ink
 
-        return Figures(title, SIDE - 1, of, palette.ink("accent") if "what if" in title else None)
+        return Figures(title, len(title) + 1, of, palette.ink("accent") if "what if" in title else None)
 
     is_rough = panel.is_rough if panel.matched is None else panel.is_known_rough
     first = QUICK * is_rough + ("analytic" if [title for title, _ in more] == ["dry run"] else "predicted")
