@@ -292,3 +292,9 @@ def test_a_line_never_begins_with_a_unit(width: int) -> None:
     assert " ".join(lines) == words
     assert not any(line.startswith(("GiB", "%")) for line in lines)
     assert all(len(line) <= width for line in lines)
+
+
+def test_a_selected_group_says_how_to_see_a_prediction() -> None:
+    view = View(chosen=ProcessRow("group", ("group", "anna"), scenes.gpu(0), GIB))
+    for each, words in ((view, "Enter opens it"), (View(), "Press p to choose one")):
+        assert words in " ".join(line.text.strip() for line in EstimatePanel().build(each, PALETTE, 48, 9))

@@ -28,6 +28,7 @@ from vramtui.core.schema.workload import ServeRun, beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, verdict
 
 NO_PRESET = "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar."
+OF_GROUP = "A group is selected. Enter opens it; select one of its processes to see its prediction."
 OF_CUDA = (
     "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
     " not known"
@@ -167,7 +168,8 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
     """Return the panel of a row without a preset: the reason, and what its job reports."""
     process = view.chosen.process if view.chosen is not None else None
     if process is None:
-        return paragraph(NO_PRESET, palette, width)
+        is_group = view.chosen is not None and view.chosen.kind == "group"
+        return paragraph(OF_GROUP if is_group else NO_PRESET, palette, width)
     lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
     lines += paragraph(view.reason.removesuffix(" · m assigns"), palette, width)
     if view.reported is not None:
