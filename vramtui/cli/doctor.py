@@ -106,7 +106,7 @@ def doctor(
     warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
     works = "It works; see the warnings above." if warns else "Everything works."
     failed = next((f"{one.check}: {one.message}" for one in findings if one.verdict == "failed"), "")
-    console.print(f"{MARKS['failed'][plain]} Not usable yet: {failed}." if code else works)
+    console.print(f"{MARKS['failed'][plain]} Not usable yet: {failed.rstrip('.')}." if code else works)
     raise SystemExit(code)
 
 

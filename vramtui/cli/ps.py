@@ -122,7 +122,9 @@ def ps(options: PsOptions = DEFAULTS) -> None:
         for snapshot in snapshots:
             _print({"": snapshot}, options)
             if not options.watch:
-                return
+                break
+    if not snapshot.sample.gpus:
+        raise SystemExit(NO_SOURCE)
 
 
 class HostWatch:

@@ -168,8 +168,7 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
     """Return the panel of a row without a preset: the reason, and what its job reports."""
     process = view.chosen.process if view.chosen is not None else None
     if process is None:
-        is_group = view.chosen is not None and view.chosen.kind == "group"
-        return paragraph(OF_GROUP if is_group else NO_PRESET, palette, width)
+        return paragraph(NO_PRESET if view.chosen is None or view.chosen.kind != "group" else OF_GROUP, palette, width)
     lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
     lines += paragraph(view.reason.removesuffix(" · m assigns"), palette, width)
     if view.reported is not None:

@@ -287,8 +287,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         raise UserError(f"run.tensor_split = {run.tensor_split!r} is not one share for each of {gpus} GPUs (--gpus)")
     whose = ""
     if run.engine == "ollama":
-        if run.max_model_len is None:
-            whose = f" (Ollama's for {format_bytes(device.total_memory * gpus)} of GPU memory)"
+        whose = "" if run.max_model_len else f" (Ollama's for {format_bytes(device.total_memory * gpus)} of GPU memory)"
         version = tuple(int(number) for number in re.findall(r"\d+", run.engine_version or ""))
         tiers = OLLAMA_CONTEXTS if not version or version >= OLLAMA_TIERS else OLLAMA_CONTEXTS[-1:]
         longest = next(context for least, context in tiers if device.total_memory * gpus >= least or not least)
