@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from tests.models.test_stores import CONFIG, cached, gguf_bytes
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
-from vramtui.presets.importers.derived import JobPlace, derive, derived_preset
+from vramtui.presets.importers.derived import JobPlace, derive, derived_preset, why_none
 
 
 class Host:
@@ -161,3 +162,18 @@ def test_what_the_file_of_its_program_says_is_the_jobs(tmp_path: Path) -> None:
     own = derived_preset("python -m axolotl.cli.train lora.yml --micro-batch-size=4", JobPlace(tmp_path))
     assert isinstance(own.preset.run, TrainRun)
     assert own.preset.run.batch_size == 4
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_model_file_of_another_user_is_the_reason(tmp_path: Path) -> None:
+    """As a user who really is another one: root may read everything."""
+    (tmp_path / "blob.gguf").write_bytes(gguf_bytes())
+    (tmp_path / "blob.gguf").chmod(0o600)
+    command = f"ollama runner --model {tmp_path}/blob.gguf"
+    told, tell = os.pipe()
+    if not os.fork():
+        os.setuid(12345)
+        os.write(tell, why_none(1 << 22, command).encode())
+        os._exit(0)
+    assert os.read(told, 200) == b"model file not readable (owner root)"
+    assert why_none(1 << 22, command) == "its model's file names no known model"
