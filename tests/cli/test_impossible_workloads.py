@@ -7,25 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import invoke
+from tests.tables import rows
 
-IMPOSSIBLE = [
-    ("llama-3.1-8b-full", "model.num_attention_heads=7", "does not divide model.hidden_size = 4096"),
-    ("llama-3.1-8b-full", "model.head_dim=3", "model.head_dim = 3 is odd, and rotary positions turn pairs of numbers"),
-    ("llama-3.1-8b-lora", "run.lora.target_modules=[]", "is not a linear layer of this model; it has: q_proj"),
-    ("llama-3.1-8b-full", "model.num_key_value_heads=5", "does not divide model.num_attention_heads = 32"),
-    ("llama-3.1-8b-fsdp", "parallel.zero_stage=4", "parallel.zero_stage is 4; it must be at most 3"),
-    ("llama-3.1-8b-full", "run.batch_size=0", "run.batch_size is 0; it must be at least 1"),
-    ("llama-3.1-8b-full", "run.batch_size=-3", "run.batch_size is -3; it must be at least 1"),
-    ("llama-3.1-8b-full", "run.batch_size=many", "run.batch_size is text, a whole number is needed"),
-    ("llama-3.1-8b-full", "run.batch_size=1000000000000000000", "it must be at most"),
-    ("llama-3.1-8b-full", "model.num_hidden_layers=1e30", "a whole number is needed"),
-    ("llama-3.1-8b-full", f"model.num_hidden_layers={10**30}", "it must be at most"),
-    ("llama-3.1-8b-full", "run.bach_size=4", "did you mean batch_size?"),
-    ("llama-3.1-8b-full", "run.precision=bf17", "did you mean bf16?"),
-    ("llama-3.1-8b-full", "model.parameters=7", "the shapes give 8,030,261,248"),
-    ("llama-3.1-8b-lora", 'run.lora.target_modules=["q_prj"]', "did you mean q_proj?"),
-    ("gpt2-124m", "run.sequence_length=4096", "longer than model.max_position_embeddings = 1024"),
-]
+IMPOSSIBLE = rows(__file__, "impossible")
 FILES = [
     ("config.json", b'{"architectures": ["LlamaForCasualLM"]}', "reads its weights' header"),
     ("config.json", b'{"model_type": "lama"}', "not known; `vramtui estimate"),

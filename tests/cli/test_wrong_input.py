@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import invoke
+from tests.tables import rows
 from vramtui.cli.common.exit_codes import exit_on_user_error, for_terminal
 from vramtui.cli.common.plot import Bars
 from vramtui.cli.dry_run import print_largest
@@ -30,33 +31,8 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
-    (("estimate", "train.py"), "`vramtui dry-run train.py` runs it without a GPU"),
-    (("estimate", "gone.py"), "no such file is here"),
-    (("estimate", "empty"), "the folder empty holds no config.json"),
-    (("estimate", ""), "the name is empty, and this folder holds no config.json"),
-    (("estimate", "train"), "`vramtui dry-run train.py` runs the script train.py without a GPU"),
-    (("estimate", "cut.json"), "cut.json is not a config.json: it is not valid JSON: line 2, expecting"),
-    (("estimate", "nothing.json"), "nothing.json is not a config.json: it is empty"),
-    (("estimate", "list.json"), "list.json is not a config.json: it is not a JSON object"),
-    (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
-    (("oom", "/dev/zero"), "/dev/zero is not a plain file"),
-    (("ps", "--prometheus", "http://[::1"), "--prometheus takes an address like http://localhost:9090, not 'http://[::1'"),
-    (("estimate", "log.txt"), "log.txt is not a preset (.toml)"),
-    (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is not an NVIDIA GPU"),
-    (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
-    (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),
-    (("pick", "--needs", "38"), "38 would be bytes; write 38GB or 38GiB"),
-    (
-        ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
-        "--over sequence=512:4096:256",
-    ),
-    (
-        ("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"),
-        "rising from 1 or more",
-    ),
-])  # fmt: skip
-def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) -> None:
+@pytest.mark.parametrize(("arguments", "told"), rows(__file__, "the_sentence_has_what_was_meant"))
+def test_the_sentence_has_what_was_meant(arguments: list[str], told: str) -> None:
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert told in " ".join(done.stderr.split()), done.stderr
