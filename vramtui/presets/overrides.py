@@ -117,8 +117,8 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
         case (str() as table, part) if isinstance(wrong := (tables.get(table) or {}).get(part), str):
             flag = flag_with_value(wrong)
             if flag is not None and flag.key != dotted(fault.key):
-                said, _, choices = sentence.partition("; ")
-                sentence = f"{said.partition(' (did you mean')[0]} (did you mean --{flag.name} {wrong}?); {choices}"
+                plain, _, choices = sentence.partition("; ")
+                sentence = f"{plain.partition(' (did you mean')[0]} (did you mean --{flag.name} {wrong}?); {choices}"
     raise UserError(f"{blamed}: {sentence}")
 
 
