@@ -23,8 +23,8 @@ def job_of(tmp_path: Path, *words: str, engine: Engine | None = None) -> DryRunJ
     ("free", "said"), [(10 << 20, "held 6.* MiB of 100.0 MiB, .*, and 10.0 MiB was left"), (1 << 40, "")]
 )
 def test_a_job_ends_before_it_fills_the_host(tmp_path: Path, monkeypatch: Any, free: int, said: str) -> None:
-    memory = child.HostMemory(100 << 20, free, "this host", 0)
-    monkeypatch.setattr(child, "memory_for_jobs", lambda: memory)
+    monkeypatch.setattr(child, "SHARE_OF_LITTLE", 2)
+    monkeypatch.setattr(child, "memory_for_jobs", lambda: child.HostMemory(100 << 20, free, "this host", 0))
     job = job_of(tmp_path, "-c", f"kept = b'1' * (60 << 20); import time; time.sleep(60 * bool({said!r}))")
     with pytest.raises(child.HostFullError, match=said) if said else contextlib.nullcontext():
         assert child.run_supervised(job, supervised(job.words, ()), {}, None, None, lambda: False) == 0
