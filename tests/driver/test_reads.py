@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.dryrun.reads import may_decide, read_places
+from vramtui.dryrun.reads import leads_on, may_decide, read_places
+from vramtui.dryrun.values import COMPARED, SIZED
 
 SHOWN = (
     "writer.add_scalar('loss', loss.norm(), 3)",
@@ -65,6 +66,24 @@ DECIDING = (
     "def step():\n    return a if loss.item() > 3 else b\nout = step()",
     "this is no Python",
 )
+
+
+# What follows from a followed number `v` where it is compared, or made whole, in the first line.
+IDLE = [
+    "if v > 3:\n    print(v)", "if v > 3:\n    raise E", "a = max(kept)", "b = v > 3\nprint(b)", "assert v < 3",
+    "self.m = min(self.m, v)\nif v > self.m:\n    a()", "def f(v): return f'{int(v)}'", "print(int(v), '%d' % v)",
+]  # fmt: skip
+LEADING = [
+    "n = int(v)", "a(int(v))", "s = f'{int(v)}'", "if v > 3:\n    print(a(v))", "if v > 3:\n    kept.append(t)",
+    "a(v > 3)", "b = t[v > 3]", "b = a() if v > 3 else c", "b = max(kept, key=k)", "while v > 3:\n    a()",
+    "b = a(bisect(kept, v))", "n = 3 if v > 3 else 4\na(n)", "m = min(m, v)\nn = int(m)", "b = bool(max(kept))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", IDLE + LEADING)
+def test_what_follows_from_a_number_where_it_is_used(tmp_path: Path, text: str) -> None:
+    (script := tmp_path / "train.py").write_text(text)
+    assert leads_on(SIZED if "int(v)" in text else COMPARED, f"{script}:1") is (text in LEADING)
 
 
 def line_of(text: str) -> int:

@@ -121,6 +121,8 @@ GUESSED = {
     "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
+    "the best": "n = 1\nfor m in (2, 1 << 14):\n    loss = x.mean().item()\n    if loss < 9 - n:\n        n = m\n",
+    "the first": "n = sorted([(x.mean().item(), 3), (x.sum().item(), 1 << 14)])[0][1]\n",
 }
 LOGGED = {
     "an average": "total = None\nfor _ in range(3):\n    v = x.sum().item()\n    total = (total or 0) + v\n"
@@ -132,6 +134,10 @@ LOGGED = {
     "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
     "a text": "n = (x > 0).sum().item()\ndef bar(*texts): pass\nbar('%d of %d' % (n, 9), f'{n} of 9')\n",
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
+    "a meter": "kept = []\nclass Meter:\n    def most(self):\n        return max(kept)\nkept += [x.mean().item()]\n"
+    "def show(v):\n    if v > 9:\n        return f'{int(v):,d}'\n    return str(v)\nprint(show(Meter().most()))\n",
+    "a rate": "s = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.nn.Parameter(x)]))\n"
+    "for _ in 'abc':\n    s.step(x.mean())\n    s.step(x.mean().item())\n",
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
     "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",
 }
@@ -143,7 +149,7 @@ COMPILED = {  # functions that are compiled, of `x`
     "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",
     "a number": "return x + 1 if x.abs().sum().item() > 3 else torch.zeros(9, device='cuda')\n",
     "a size": "return torch.zeros(max(int(x.abs().sum().item()), 1), 512, device='cuda')\n",
-    "a mask": "return x[x > 0] * 2\n",
+    "a mask": "return x[x > 0].repeat(1 << 13) * 2\n",
 }
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}

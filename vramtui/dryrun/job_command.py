@@ -208,16 +208,10 @@ Engine = Literal["cuda", "fake"]
 
 
 class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to run without its GPU.
-
-    Attributes:
-        words: its command, as a shell takes it; a Python file is enough.
-        engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
-        steps: optimizer steps after which it is ended; 0: at its own end.
-        keyboard: the descriptor that its standard input reads; None: nothing.
-        is_idle: let others go first.
-        other_way: `FILE:LINE` whose guessed condition goes the other way; None: none is tried, empty: each is.
-        workspaces: bytes that convolutions take on the GPU, by the probe's keys.
+    """A job to run without its GPU: a command as a shell takes it, of which a Python file is enough; its engine, None:
+    `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end; the
+    descriptor that its standard input reads, if any; whether others go first; the `FILE:LINE` whose guessed condition
+    goes the other way, None: none is tried, empty: each is; and bytes of convolutions' workspaces, by the probe's keys.
     """
 
     words: tuple[str, ...]

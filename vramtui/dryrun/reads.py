@@ -1,6 +1,7 @@
 """Lines where a job read unknown values, and a guess if its way depends on one of them."""
 
 import ast
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
 from math import prod
@@ -12,19 +13,20 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
-from vramtui.dryrun.values import COMPARED, SIZED
+from vramtui.dryrun.values import COMPARED, EQUATED, SIZED
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, Mode
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.reads import ALL, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
-# Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
-# sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), ranks of SyncBatchNorm that have
-# any number, learning rates, what a compiler tries out, storages that `torch.save` brings to the host (torch 2.13,
-# serialization.py, `_save`), the probe's own.
+# Files of torch whose reads decide nothing where all values are finite: checks of overflow, what is printed or written
+# for TensorBoard, the sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), ranks of
+# SyncBatchNorm that have any number, learning rates, what a compiler tries out, storages that `torch.save` brings to
+# the host (torch 2.13, serialization.py, `_save`), the probe's own.
 HEALTHY = (
     "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "nn/modules/_functions.py", "_tensor_str.py",
-    "distributed/", "optim/adam", "optim/sgd", "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
+    "distributed/", "optim/adam", "optim/sgd", "optim/lr_scheduler", "_inductor/", "_dynamo/", "storage.py",
+    "serialization.py", "utils/tensorboard/", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
@@ -48,19 +50,19 @@ HARMLESS = TAKING | frozenset(
         "all_reduce", "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
+# Functions that show something, or make a text.
+TEXTS = frozenset({"debug", "error", "exit", "float", "format", "info", "join", "round", "str", "warn", "warning"})
+WHOLE = frozenset({"int", "round", "floor", "ceil", "trunc"})
 HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
 MOST_CALLS = 3  # of functions of one file through which a value is followed
+_CHOOSING = (ast.Compare, ast.IfExp, ast.BoolOp, ast.UnaryOp)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
 class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that read such values.
-
-    Attributes:
-        path: of the file; empty where no Python code was running, as in a thread of autograd.
-        takes_all: whether it took all places that there can be, where a card has as many as hold.
-        decides: whether the way of the job may hang on what it read; False where it is only shown or kept.
-        is_condition: whether that is by a condition only, which can go the other way.
+    """A line that read such values, of no file where no Python code was running, as in a thread of autograd: whether it
+    took all places that there can be, where a card has as many as hold; whether the way of the job may hang on what it
+    read, which else is only shown or kept; and whether that is by a condition only, which can go the other way.
     """
 
     path: str
@@ -103,7 +105,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
     their convolutions.
     """
     times: dict[tuple[str, int, str, str], int] = {}
-    uses: dict[tuple[str, int], int] = {}
+    uses: dict[tuple[str, int], set[tuple[int, str]]] = {}
     convolutions: list[ConvolutionRun] = []
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
@@ -114,7 +116,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
             continue
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
             if inside.endswith(tuple(USES)):
-                uses[path, line] = max(uses.get((path, line), 0), USES.index(inside[-1]))
+                uses.setdefault((path, line), set()).add((USES.index(inside[-1]), inside[:-1]))
                 continue
             times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
     places = (
@@ -125,10 +127,13 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
             code="".join(_text(path).splitlines()[max(line - 1, 0) : max(line, 0)]).strip()[:120],
             times=count,
             takes_all=inside.endswith(ALL),
-            is_condition=uses.get((path, line)) == COMPARED,
+            is_condition=(path, line) in uses
+            and not any(use == SIZED and (not where or leads_on(use, where)) for use, where in uses[path, line]),
             decides=not inside.startswith(HEALTHY)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
-            and decides(_text(path), line, max(uses.get((path, line), 0), COMPARED * (not inside.endswith(FOLLOWED)))),
+            and decides(
+                _text(path), line, {*uses.get((path, line), ()), (COMPARED * (not inside.endswith(FOLLOWED)), "")}
+            ),
         )
         for (path, line, function, inside), count in times.items()
     )
@@ -157,12 +162,14 @@ def _convolution_of(key: str) -> tuple[Direction, ConvolutionCall]:
     return DIRECTIONS[direction], call
 
 
-def decides(text: str, line: int, use: int) -> bool:
-    """Return whether a value that this line reads may decide what is done later, by what became of it: a whole number
-    may be a size, and one that was never compared decides nothing, unless an array or a tensor was made of it.
+def decides(text: str, line: int, uses: Collection[tuple[int, str]]) -> bool:
+    """Return whether a value that this line reads may decide what is done later, by how and where it was used: a number
+    that is followed decides nothing if none of that leads on, unless an array or a tensor was made of it.
     """
-    if use:
-        return use == SIZED or may_decide(text, line)
+    if (SIZED, "") in uses or any(where and leads_on(use, where) for use, where in uses):
+        return True
+    if (COMPARED, "") in uses:  # what becomes of it is not known
+        return may_decide(text, line)
     try:
         statement, function = _place(ast.parse(text), line)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -178,6 +185,82 @@ def decides(text: str, line: int, use: int) -> bool:
         if any(_names(part) & values or (node is statement and "item" in _called(part)) for part in given):
             arrays |= _names_made_of(function, node) or set()
     return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
+
+
+@lru_cache(maxsize=1024)
+def leads_on(use: int, where: str) -> bool:
+    """Return whether what is made of a read number at `FILE:LINE`, a truth or a whole number, may decide what is done:
+    not if it only becomes part of a text, chooses between texts, or among such numbers the least or the greatest.
+    """
+    path, _, line = where.rpartition(":")
+    try:
+        tree = ast.parse(_text(path))
+        statement, function = _place(tree, int(line))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    if statement is None or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_"):  # no compiler
+        return statement is None
+    nodes = list(ast.walk(statement))
+    if use == SIZED:
+        shown = {id(part) for one in nodes if _is_text(one) or _is_shown(one) for part in ast.walk(one)}
+        is_kept = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign))  # the text, which may be read again
+        return is_kept or not shown or any(id(one) not in shown for one in nodes if _name(one) in WHOLE)
+    if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _only_shows(statement)):
+        return False
+    chosen = [one for one in nodes if isinstance(one, _CHOOSING)]
+    most = [one for one in nodes if _name(one) in {"min", "max"}]
+    if use != EQUATED and most and not chosen and all(isinstance(one, ast.Call) and len(one.args) == 1 for one in most):
+        return any(isinstance(one, (ast.stmt, ast.keyword)) or _name(one) == "bool" for one in nodes[1:])
+    if isinstance(statement, ast.Assign) and most == [statement.value]:  # `self.best = min(self.best, loss)`
+        best, of = ast.unparse(statement.targets[0]), {ast.unparse(one) for one in getattr(most[0], "args", ())}
+        asked = [ast.unparse(one) for one in ast.walk(tree) if isinstance(one, ast.Compare) or _name(one) in WHOLE]
+        # Beside another of these numbers, which are followed, nothing is asked of the best unheard.
+        is_unheard = (best in one and not any(other in one for other in of - {best}) for one in asked)
+        return best not in of or any(is_unheard)
+    harmful = [one for one in nodes if isinstance(one, ast.Call) and not _is_harmless(_name(one))]
+    if harmful and (use == EQUATED or not chosen):  # a function compares, and gives what follows from that
+        return True
+    given = [part for one in harmful for part in (*one.args, *(named.value for named in one.keywords))]
+    given += [one.slice for one in nodes if isinstance(one, ast.Subscript)]
+    is_led = any(isinstance(part, _CHOOSING) for one in given for part in ast.walk(one)) or any(
+        one in harmful for way in chosen if not isinstance(way, ast.Compare) for one in ast.walk(way)
+    )
+    is_lost = isinstance(statement, ast.Expr) and not _is_shown(statement.value) and _appended(statement.value) is None
+    return is_led or is_lost or _spreads(tree, statement, function, set(), is_size=True)
+
+
+def _only_shows(condition: ast.If) -> bool:
+    """Return whether the ways of a condition only show something, give back a text, or end in an error."""
+    return all(
+        isinstance(one, (ast.Raise, ast.Pass))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and all(map(_shows, _called(one))))
+        or (isinstance(one, ast.Return) and one.value is not None and _is_text(one.value))
+        or (isinstance(one, ast.If) and _only_shows(one))
+        for one in [*condition.body, *condition.orelse]
+    )
+
+
+def _is_shown(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _shows(_name(node)) and all(map(_is_harmless, _called(node)))
+
+
+def _is_text(node: ast.AST) -> bool:
+    text = getattr(node.left if isinstance(node, ast.BinOp) else node, "value", None)  # of `text % numbers`
+    return isinstance(node, ast.JoinedStr) or isinstance(text, str) or _name(node) in {"str", "format", "join"}
+
+
+def _name(node: ast.AST) -> str:
+    """The name of what a call calls; empty for other nodes."""
+    called = getattr(node, "func", None)
+    return str(getattr(called, "attr", getattr(called, "id", "")))
+
+
+def _shows(name: str) -> bool:
+    return name in TEXTS or name.lower().startswith(HARMLESS_STARTS)
+
+
+def _is_harmless(name: str) -> bool:
+    return name in HARMLESS or _shows(name)
 
 
 def may_decide(text: str, line: int) -> bool:
@@ -259,16 +342,14 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
     """Return whether a call gives a read value, or one of these names, to a function that may make a size of it."""
     if not isinstance(node, ast.Call):
         return False
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    if name in HARMLESS or name.lower().startswith(HARMLESS_STARTS):
+    if _is_harmless(_name(node)):
         return False
     given = [*node.args, *(one.value for one in node.keywords)]
     return any(_names(one) & values or (_called(one) & TAKING and not values) for one in given)
 
 
 def _called(tree: ast.AST) -> set[str]:
-    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {getattr(node, "attr", getattr(node, "id", "")) for node in called}
+    return {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
@@ -286,9 +367,7 @@ def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
 def _names(node: ast.AST) -> set[str]:
     """The names below a node but for those that only become part of a text or are asked whether they are finite."""
     text = getattr(getattr(node, "left", None), "value", None)  # of `text % names`
-    called = getattr(node, "func", None)
-    is_check = getattr(called, "attr", getattr(called, "id", "")) in FINITE
-    if isinstance(node, ast.JoinedStr) or isinstance(text, str) or is_check:
+    if isinstance(node, ast.JoinedStr) or isinstance(text, str) or _name(node) in FINITE:
         return set()
     own = {node.id} if isinstance(node, ast.Name) else set()
     return own.union(*map(_names, ast.iter_child_nodes(node)))

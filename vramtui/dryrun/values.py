@@ -35,7 +35,7 @@ FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
     "fill_",
 )  # fmt: skip
-COMPARED, SIZED = 1, 2  # uses of a number that was read of a guess
+COMPARED, SIZED, EQUATED = 1, 2, 3  # uses of a number that was read of a guess
 KERNELS = "CUDA", "CompositeExplicitAutograd"  # as which `torch.library` lists an operator's kernel
 
 
@@ -44,11 +44,8 @@ class UnknownError(Exception):
 
 
 class GuessedNumber(float):
-    """A number that a job read of a guess: it notes when the job compares it, and when it makes a whole number of it.
-
-    Attributes:
-        way: gives the truth by which a frame that compares goes on as a healthy job does, for what the number says.
-        use: called with each use that may decide what the job does.
+    """A number that a job read of a guess. Where the job compares it, or makes a whole number of it, `use` is called
+    with that and the frame, and `way` gives the truth by which such a frame goes on as a healthy job does.
     """
 
     __slots__ = ("use", "way")
@@ -76,8 +73,11 @@ def _note_use(name: str) -> Any:
         if kind is float and name != "__float__":
             return note_uses_of(answer, self.way, self.use)
         if kind in (bool, int, float):
-            self.use(SIZED if kind is int else COMPARED)
-            return self.way(sys._getframe(1), answer) if kind is bool else answer  # noqa: SLF001 - who asks has no other name
+            frame = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
+            while "/numpy/" in frame.f_code.co_filename and frame.f_back is not None:
+                frame = frame.f_back  # who gives it numbers
+            self.use(SIZED if kind is int else EQUATED if name in ("__eq__", "__ne__") else COMPARED, frame)
+            return self.way(frame, answer) if kind is bool else answer
         return answer
 
     return act

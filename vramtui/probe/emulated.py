@@ -63,7 +63,7 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
     def way(place: Any, is_turned: bool, frame: Any, answer: bool) -> bool:
         known = way_of(frame, is_torch=reads.is_of_torch(frame))
         truth = answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
-        return truth != ((known is None or known[1]) and reads.goes_other_way(place))
+        return truth != ((known is None or known[1]) and reads.goes_other_way(place, frame))
 
     @functools.wraps(plain)
     def item(tensor: Any) -> Any:

@@ -17,7 +17,7 @@ from .socket_dir import OTHER_WAY
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
-FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
+FOLLOWED, USES = "=", "?<!~"  # behind it: a number whose uses are followed; behind where it was used, how (`values.py`)
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
@@ -105,12 +105,13 @@ class Reads:
         mark = FOLLOWED if self.is_followed and not self.is_compiled else ""
         self._note((path, line, function, inside + (ALL if takes_all else mark)))
 
-    def use(self, place: tuple[str, int, str, str], use: int) -> None:
-        self._note((*place[:3], place[3] + USES[use]))
+    def use(self, place: tuple[str, int, str, str], use: int, frame: Any = None) -> None:
+        where = "" if frame is None else f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}"
+        self._note((*place[:3], where + USES[use]))
 
-    def goes_other_way(self, place: tuple[str, int, str, str]) -> bool:
+    def goes_other_way(self, place: tuple[str, int, str, str], frame: Any = None) -> bool:
         """Note a condition on what was read at a place, and return whether it goes the other way in this run."""
-        self.use(place, 1)
+        self.use(place, 1, frame)
         return f"{place[0]}:{place[1]}" == self._other_way
 
     def read(self, to: int | None, size: int) -> None:

@@ -39,15 +39,10 @@ MOST_CARDS = 1024  # commands of one user that run at once
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The use of the simulated GPU by one process.
-
-    Attributes:
-        reads: copies from the card to the host: what kernels would have computed reads as zeros.
-        peaks: the most bytes that each device held for it, its context included.
-        contexts: of them those of its context, which grows with what is loaded.
-        refused: bytes of the last request on each device for which there was no room then or later; 0 if there was.
-        totals: the most bytes of each device that all processes together held when this one took more of it.
-        unmodelled: functions that it called and the driver does not model, each with the library that called it.
+    """The use of the simulated GPU by one process: copies of computed values to the host; of each device the most bytes
+    that it held, those of its context among them, which grows with what is loaded, those of the last request for which
+    there was no room then or later, and the most that all processes held together; and functions that it called and
+    the driver does not model, each with the library that called it.
     """
 
     pid: int

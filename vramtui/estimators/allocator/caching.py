@@ -12,19 +12,9 @@ from vramtui.estimators.torch_facts.releases import RULES
 
 
 class AllocatorOutOfMemoryError(Exception):
-    """A request was refused after every cached block that could go had gone. Bytes throughout.
-
-    Args:
-        requested: what was asked for.
-        segment_size: what the allocator tried to get from the device for it.
-        free: what the device had left.
-        allocated: what the program held.
-        reserved: what the allocator held.
-        total: the device's memory.
-        allowed: the limit that a memory fraction sets, if one was set.
-
-    Attributes:
-        missing: how much of `segment_size` was not to be had.
+    """A request was refused after every cached block that could go had gone. Bytes throughout: for what was `requested`
+    the allocator tried to get `segment_size` from the device, of which so much is `missing`; `free` was left of its
+    `total`, the program held `allocated` and the allocator `reserved`; a memory fraction, if any, `allowed` so much.
     """
 
     def __init__(

@@ -133,15 +133,8 @@ def _aligned(size: int) -> int:
 
 
 class Heap:
-    """The two pools, the device below them, the counters, and how segments come and go.
-
-    Args:
-        total_memory: bytes.
-        config: the settings.
-        by_age: whether of equal sizes the oldest block is taken, not the one at the lowest address.
-
-    Attributes:
-        allowed: the bytes a memory fraction permits, or None if none was set.
+    """The two pools, the device below them, the counters, and how segments come and go. With `by_age` the oldest block
+    of equal sizes is taken, not the one at the lowest address; `allowed` are the bytes of a memory fraction, if any.
     """
 
     def __init__(self, total_memory: int, config: AllocatorConfig, *, by_age: bool = False) -> None:

@@ -45,12 +45,8 @@ LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
     """Every tensor of the class that the config names, else of its type's, or of the nearest decoder if neither is
-    known; and what each layer keeps.
-
-    Args:
-        given: the config as its file has it.
-        keys: the same with what the file leaves out.
-        family: its own, or the nearest.
+    known; and what each layer keeps. `keys` are those of `given`, the config as its file has it, with what that leaves
+    out; `family` is its own, or the nearest.
     """
     prepared = family.prepare(keys) if family.prepare else keys
     widened = family.widths(prepared) if family.widths else prepared
@@ -245,11 +241,8 @@ def text_part(keys: Keys) -> Keys:
 def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     """The tensors and caches of any config, and the decoder that it is, or is nearest to.
 
-    What no family describes whole has its tensors from the generated shapes, where those have its class.
-
-    Args:
-        values: as decoded.
-        is_listed: whether the table is to list every tensor also where its sizes say them all.
+    What no family describes whole has its tensors from the generated shapes, where those have its class; if the table
+    `is_listed` it has every tensor, also where its sizes say them all.
 
     Raises:
         DamagedError: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
@@ -386,14 +379,9 @@ def _with_thinkers_parts(keys: Keys) -> Keys:
 
 
 def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied: object) -> Found:
-    """A model of several parts whose towers and what nets.joins them are counted.
-
-    Args:
-        values: its config as the file has it.
-        keys: the same, filled in, with the parts of a thinker at its top.
-        full: the same as its class has it.
-        tied: whether the file says at its top that the output layer is the embedding. Where it does not, the part that
-            reads words says it, as it did for transformers 4, which wrote these files.
+    """A model of several parts whose towers and what nets.joins them are counted: its config as the file has it, filled
+    in with the parts of a thinker at its top, and as its class has it; and whether the file says at its top that the
+    output layer is the embedding, else the part that reads words does, as for transformers 4, which wrote these files.
     """
     name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
     part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))

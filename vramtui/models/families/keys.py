@@ -31,12 +31,7 @@ def synonyms(*names: str) -> list[str]:
 
 
 class Fields:
-    """One table of a config. A key that is null counts as absent, as in transformers.
-
-    Args:
-        values: as decoded.
-        inside: the name of the table it stands in, for sentences.
-    """
+    """One table of a config, `inside` another for sentences. A null key counts as absent, as in transformers."""
 
     def __init__(self, values: Mapping[str, object], inside: str = "") -> None:
         self.values = values

@@ -21,12 +21,9 @@ _LENGTH = struct.Struct("<Q")
 
 
 class DamagedError(Exception):
-    """The bytes are not what their format says; the message goes on after the file's name.
-
-    Args:
-        message: the rest of the sentence; what it quotes of the file is made safe.
-        is_sound: nothing is wrong with the file: it only does not say the sizes of its model. None if it says one
-            that no model has, so that nothing which builds the model answers for it either.
+    """The bytes are not what their format says; the message goes on after the file's name, and is made safe. If it
+    `is_sound` the file only does not say the sizes of its model; None if it says one that no model has, so that nothing
+    which builds the model answers for it either.
     """
 
     def __init__(self, message: str, *, is_sound: bool | None = False) -> None:

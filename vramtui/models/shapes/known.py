@@ -188,12 +188,8 @@ def defaults_of(kind: str) -> TypeDefaults:
 
 
 def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) -> dict[str, Any]:
-    """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out.
-
-    Args:
-        values: as decoded.
-        kind: its `model_type`.
-        every_part: whether parts that are left out are made of their defaults too.
+    """`values` of a config whose `model_type` is `kind`, and of its parts, each with its type and the keys that it
+    leaves out; with `every_part` those that are left out are made of their defaults too.
     """
     known = defaults_of(kind)
     if kind not in _types():
@@ -367,12 +363,7 @@ class _Round:
 
 
 class ShapeTable:
-    """The shapes of classes by their names.
-
-    Args:
-        data: as generated.
-        defaults_of: what transformers takes a key of a type for where a config does not say it.
-    """
+    """The shapes of classes by their names; `defaults_of` says what transformers takes keys for that a config lacks."""
 
     def __init__(self, data: Generated, defaults_of: Callable[[str], TypeDefaults] = defaults_of) -> None:
         self._data = data

@@ -63,13 +63,8 @@ def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bo
 def config_shapes(
     values: Mapping[str, Any], usual: str = "base", without: Sequence[str] = ()
 ) -> tuple[list[NamedShape], bool]:
-    """The shapes of the class that a config names, and whether it is that class: of one that is not known they are
-    those of the type's usual class.
-
-    Args:
-        values: the config, filled in.
-        usual: the role of the class that is meant where none is named, or one that is not known.
-        without: paths of parts that are left out.
+    """The shapes of the class that a config, filled in, names, `without` parts at these paths, and whether it is that
+    class: where none is named, or one that is not known, they are those of the type's class for the role `usual`.
 
     Raises:
         DamagedError: nothing of its type is known, or a key that is needed is missing.
@@ -102,10 +97,7 @@ def named_class(values: Mapping[str, Any]) -> str:
 
 def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList | None:
     """Every tensor of the class that a config names; None if its shapes are not known, or a key for them is missing.
-
-    Args:
-        values: the config as decoded.
-        text: the key of the part that reads words; empty if it is the config itself.
+    `text` is the key of the part that reads words; empty if it is the config itself.
     """
     name, table = named_class(values), shape_table()
     if not table.knows(name, values.get("model_type")):
@@ -451,14 +443,9 @@ def sam_stream(keys: Keys) -> Stream:
 
 
 def _decoder(keys: Keys, tokens: int | str, part: str = "", *, per_token: int | None = None, **names: str) -> Stream:
-    """A recogniser of speech: its decoder's stream and cache.
-
-    Args:
-        keys: the config.
-        tokens: how many there are, or the key that says it.
-        part: where the decoder's config stands.
-        per_token: numbers that a block keeps of a token; keys and values of the stream's width where not given.
-        names: the keys of its sizes where they are not the usual ones.
+    """A recogniser of speech: its decoder's stream and cache. `tokens` are how many, or the key that says it; `part` is
+    where the decoder's config stands; a block keeps `per_token` numbers of a token, else keys and values of the
+    stream's width; `names` are the keys of its sizes where they are not the usual ones.
     """
     own = keys.table(part) if part else keys
     sizes = {field: own.whole(name) for field, name in names.items()}
@@ -599,12 +586,8 @@ class Joined(msgspec.Struct, frozen=True):
 
 def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Joined:
     """Towers and what joins them to words; where these are no part of their own, or of a type that no family
-    describes, all tensors.
-
-    Args:
-        tensors: those of the part that reads words; get the others, in the place of towers.
-        whole: the config, filled in, with its parts at its top.
-        values: the same as its class has it.
+    describes, all tensors. `tensors`, of the part that reads words, get the others in the place of towers; `whole` is
+    the config, filled in, with its parts at its top, and `values` the same as its class has it.
     """
     is_whole = not tensors.groups()
     words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))

@@ -27,13 +27,8 @@ from vramtui.models.spec import (
 
 @lru_cache(maxsize=64)  # as a decoder's
 def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None = None) -> ModelSpec:
-    """Modules of the encoder.
-
-    Args:
-        model: as a preset has it.
-        gated: whether the MLP's first layer also gives a gate (ModernBERT).
-        width: of its words' embeddings and of what words are predicted from; the stream's when None (ALBERT, ELECTRA:
-            `embedding_size`).
+    """Modules of the encoder; if `gated` the MLP's first layer also gives a gate (ModernBERT), and `width` is that of
+    its words' embeddings and of what words are predicted from, if not the stream's (ALBERT, ELECTRA: `embedding_size`).
     """
     check_encoder(model)
     d, ffn = model.hidden_size, model.intermediate_size or 4 * model.hidden_size

@@ -62,8 +62,8 @@ class SimulatedMemory:
         operator: the last that was followed.
         convolutions_tried: those that cudnn.benchmark has timed.
         refused: the last request that was too much, and `refused_at` the code's line that made it.
-        guesses_read: lines that read an unknown value, and the file of PyTorch that does; `guess_uses` is the most that
-            the code does with what it reads there.
+        guesses_read: lines that read an unknown value, and the file of PyTorch that does; `guess_uses` are the uses of
+            what is read there, by `dryrun/values.py`, and their lines.
     """
 
     def __init__(self, allocator: CachingAllocator, device: Device, where: Any) -> None:
@@ -81,7 +81,7 @@ class SimulatedMemory:
         self.refused: AllocatorOutOfMemoryError | None = None
         self.refused_at = ""
         self.guesses_read: dict[str, str] = {}
-        self.guess_uses: dict[str, int] = {}
+        self.guess_uses: dict[str, set[tuple[int, str]]] = {}
         self.warnings: dict[str, str] = {}
         self.bounded = False
         self._conf, self._next_address = _configured(), 0x7F00_0000_0000

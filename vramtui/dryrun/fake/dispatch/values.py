@@ -67,8 +67,9 @@ class FakeValues(Values):
         self._memory.guesses_read[line] = self._memory.guesses_read.get(line) or inside
         self.use(line, self._use)
 
-    def use(self, line: str, use: int) -> None:
-        self._memory.guess_uses[line] = max(use, self._memory.guess_uses.get(line, 0))
+    def use(self, line: str, use: int, frame: Any = None) -> None:
+        where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self._memory.guess_uses.setdefault(line, set()).add((use, where))
 
     def follow_number(self, plain: Any, tensor: Any) -> Any:
         """Return the number of a tensor; one that was read of a guess notes what the code does with it."""

@@ -36,11 +36,7 @@ class Skip:
     """A tensor on its way past the stages between.
 
     Where autograd keeps it for its next operator anyway, only its gradient is followed; else it stands by itself from
-    the end of the stage that reads it first.
-
-    Args:
-        x: the tensor; `group` where it is shown while it waits.
-        saved: whether the stage that reads it first saves it for its backward.
+    the end of the stage that reads it first, which may have `saved` it for its backward; `group` shows it meanwhile.
     """
 
     def __init__(self, x: Tensor, group: str, *, saved: bool) -> None:
