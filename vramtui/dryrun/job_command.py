@@ -208,7 +208,7 @@ Engine = Literal["cuda", "fake"]
 
 
 class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to run without its GPU: a command as a shell takes it, of which a Python file is enough; its engine, None:
+    """A job to run without its GPU: a command as a shell takes it, where a Python file is enough; its engine, None:
     `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end; the
     descriptor that its standard input reads, if any; whether others go first; the `FILE:LINE` whose guessed condition
     goes the other way, None: none is tried, empty: each is; and bytes of convolutions' workspaces, by the probe's keys.

@@ -13,7 +13,7 @@ from vramtui.estimators.torch_facts.releases import RULES
 
 class AllocatorOutOfMemoryError(Exception):
     """A request was refused after every cached block that could go had gone. Bytes throughout: for what was `requested`
-    the allocator tried to get `segment_size` from the device, of which so much is `missing`; `free` was left of its
+    the allocator tried to get `segment_size` from the device, and so much is `missing`; `free` was left of its
     `total`, the program held `allocated` and the allocator `reserved`; a memory fraction, if any, `allowed` so much.
     """
 
