@@ -172,7 +172,7 @@ def read_records(data: bytes, stride: int, most: int) -> tuple[list[tuple[int, i
     known = [None if size == NOT_AVAILABLE else size for size in sizes] if NOT_AVAILABLE in sizes else sizes
     instances = [instance & NO_INSTANCE for instance in instances]
     rows = list(zip(pids, known, instances))  # noqa: B905 - `strict` is of Python 3.10
-    if min(pids) > 0 and max(pids) < PID_LIMIT and max(size or 0 for size in known) <= most:
+    if min(pids) > 0 and max(pids) < PID_LIMIT and max(filter(None, known), default=0) <= most:
         return rows, 0
     possible = [row for row in rows if 0 < row[0] < PID_LIMIT]
     odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)

@@ -37,7 +37,7 @@ REFRESH_AT_ONCE = 128  # processes looked at again in one update; if there are m
 # Seconds of work and of waiting after which an update stops asking for users and commands; the rest follow in the next.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
 FIRST_WORK = 0.02  # seconds of work in the first update if a screen waits for it
-FIRST_AT_ONCE = 64  # processes in it, as many as a screen has room for
+FIRST_AT_ONCE = 64  # processes in it, or fewer where the screen has room for fewer
 INTRODUCE_AT_ONCE = 8  # processes between two looks at the clock of the work, which are slow on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -80,7 +80,7 @@ class ProcessReader:
 
     def shorten_first_read(self) -> None:
         """Let the first update introduce few, as a screen waits for it: the next ones introduce the rest."""
-        self._limits = (FIRST_WORK, FIRST_AT_ONCE)
+        self._limits = (FIRST_WORK, min(FIRST_AT_ONCE, os.get_terminal_size(2).lines if os.isatty(2) else math.inf))
 
     def update(self, pids: Collection[int]) -> None:
         """Learn of these pids in their order, and forget all others. Call once per tick, before `row`."""

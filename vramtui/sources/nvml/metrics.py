@@ -19,7 +19,7 @@ from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the last samples; drivers report a count of 0 as a success without an answer.
 _NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
-_RECORD = struct.Struct("=I4xQIIII")  # nvmlProcessUtilizationSample_t: pid, time, and percent of four engines
+_RECORD = struct.Struct("=I4xQI12x")  # nvmlProcessUtilizationSample_t: pid, time, and percent of the first engine
 _NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
@@ -49,7 +49,7 @@ class BusyProcesses:
             return None
         latest: dict[int, tuple[int, int]] = {}
         since = self._since
-        for pid, at, share, *_ in _RECORD.iter_unpack(records):
+        for pid, at, share in _RECORD.iter_unpack(records):
             # Some drivers fill in old records.
             if at > since and share <= 100 and pid and (pid not in latest or latest[pid] < (at, share)):
                 latest[pid] = (at, share)
