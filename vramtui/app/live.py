@@ -111,8 +111,8 @@ LIMIT = 30.0  # seconds that a command may take
 TITLES: dict[Kind, str] = {
     "will_not_fit": "It will not fit",
     "growth": "Memory grows",
-    "over": "Alert",
-    "held_by_exited": "Alert",
+    "over": "Above the prediction",
+    "held_by_exited": "Memory not freed",
     "lost": "GPU lost",
     "xid": "Error of the driver",
     "out_of_memory": "Out of memory",
