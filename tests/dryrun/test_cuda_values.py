@@ -211,7 +211,16 @@ def test_fake_tensors_and_traces_of_the_job_pass_by_the_follower(tmp_path: Path)
     use = "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, 3).cuda()\n"
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
     use += "print(torch.jit.trace(torch.nn.BatchNorm1d(3, device='cuda'), x)(x).shape)"  # as `add_graph` of TensorBoard
-    assert {"torch.Size([20, 20])", "torch.Size([2, 3])"} <= set(dry_run(tmp_path, use)["printed"].splitlines())
+    use += "\nprint('nnz', torch.eye(99).to_sparse().cuda().t().coalesce()._nnz())"  # read of the card
+    assert {"torch.Size([20, 20])", "torch.Size([2, 3])", "nnz 99"} <= set(
+        dry_run(tmp_path, use)["printed"].splitlines()
+    )
+
+
+@pytest.mark.parametrize(("use", "size"), [("", 20480), ("m * 2", 40960), ("m @ torch.zeros(999, 64).cuda()", 788480)])
+def test_a_csr_matrix_of_the_host_is_that_of_the_real_build(tmp_path: Path, use: str, size: int) -> None:
+    found = dry_run(tmp_path, f"import torch\nm = torch.eye(999).to_sparse_csr().cuda()\n{use}\n")
+    assert (found["peak_allocated"], found["bounded"]) == (size, "@" in use)  # cuSPARSE's own is not known
 
 
 def test_every_public_callable_keeps_its_signature(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Kernels:
         return check.value, number.value
 
     def get_kernel(self, name: str, key: str) -> Kernels:
-        assert key == "CUDA"
+        assert key == ("SparseCUDA" if name == "aten::_coalesce" else "CUDA")
         if name == "aten::_unique":
             raise RuntimeError(name)
         return self
@@ -41,7 +41,7 @@ class Kernels:
         self.written.append(numbers)
 
     def impl(self, name: str, act: Any, key: str, *, with_keyset: bool) -> None:
-        assert (key, with_keyset) == ("CUDA", True)
+        assert (key, with_keyset) == ("SparseCUDA" if name == "_coalesce" else "CUDA", True)
         self.chosen[name] = act
 
 
@@ -70,9 +70,10 @@ def computed(*shape: int, base: Any = None) -> Any:
 
 def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> None:
     places, several = computed(4, 3), computed(5)
-    asked = (("nonzero", places), ("unique_dim", places, 1), ("repeat_interleave.Tensor", several))
-    assert [kernels.chosen[name]("keys", *given) for name, *given in asked] == [(1, 12), (1, 3), (1, 5)]
-    assert kernels.reads.count == 3  # each is told
+    asked: list[Any] = [("nonzero", places), ("unique_dim", places, 1), ("repeat_interleave.Tensor", several)]
+    asked.append(("_coalesce", SimpleNamespace(_nnz=lambda: 7)))
+    assert [kernels.chosen[name]("keys", *given) for name, *given in asked] == [(1, 12), (1, 3), (1, 5), (1, 7)]
+    assert kernels.reads.count == 4  # each is told
     assert kernels.call_boxed("keys") == (0, 0)  # what is read later is not known
 
 

@@ -295,6 +295,7 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
         change(torch, f"aten::{name}", functools.partial(_share_places, reads, values, known))
     change(torch, "aten::eq.Scalar", functools.partial(_know_places, values))
     change(torch, "aten::any.dim", _pass_places)
+    change(torch, "aten::_coalesce", _count(torch, reads, values, "", lambda sparse: sparse._nnz()), "SparseCUDA")  # noqa: SLF001 - PyTorch documents it
 
     def pass_checks(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:  # each reads one byte
         reads.know_next([0])
@@ -311,10 +312,10 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     )
 
 
-def change(torch: Any, name: str, act: Any) -> None:
+def change(torch: Any, name: str, act: Any, key: str = "CUDA") -> None:
     """Let `act(kernel, keys, *arguments)` stand in the place of an operator's kernel of CUDA."""
     try:
-        kernel = torch.library.get_kernel(name, "CUDA")
+        kernel = torch.library.get_kernel(name, key)
     except RuntimeError:  # not in this release, or no kernel of CUDA's
         return
     owner, _, rest = name.partition("::")
@@ -322,7 +323,7 @@ def change(torch: Any, name: str, act: Any) -> None:
     _libraries.append(library)
     with warnings.catch_warnings():  # that a kernel stood there
         warnings.simplefilter("ignore")
-        library.impl(rest, functools.partial(act, kernel), "CUDA", with_keyset=True)
+        library.impl(rest, functools.partial(act, kernel), key, with_keyset=True)
 
 
 def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
@@ -352,10 +353,6 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
         return answer
 
     return run
-
-
-def _all(tensor: Any, *_: Any, **_named: Any) -> int:
-    return int(tensor.numel())
 
 
 def _likely(tensor: Any) -> int:
@@ -413,12 +410,10 @@ def _pass_places(kernel: Any, keys: Any, tensor: Any, *arguments: Any, **named: 
 
 COUNTED = {
     "nonzero": _likely,
-    "_unique": _all,
-    "_unique2": _all,
-    "unique_consecutive": _all,
+    **dict.fromkeys(("_unique", "_unique2", "unique_consecutive"), lambda tensor, *_, **_named: tensor.numel()),
     "unique_dim": lambda tensor, dim, *_, **_named: tensor.shape[dim],
     "unique_dim_consecutive": lambda tensor, dim, *_, **_named: tensor.shape[dim],
-    "repeat_interleave.Tensor": _all,
+    "repeat_interleave.Tensor": lambda tensor, *_, **_named: tensor.numel(),
 }
 HISTOGRAMS = {
     "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),

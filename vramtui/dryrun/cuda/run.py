@@ -358,7 +358,7 @@ def result_of(run: CudaRun) -> DryRun:
     if own:
         notes.append(f"{NOT_STARTED}{', '.join(own)}")
     if unknown := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
-        notes.append(f"not modelled: {', '.join(unknown)}")
+        notes.append(f"not modelled: {', '.join(unknown)}; the figures are without what these take")
     if deciding or unplaced:
         lines = []
         for place in deciding[:MOST_PLACES]:
