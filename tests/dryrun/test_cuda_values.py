@@ -96,6 +96,7 @@ SIZES = {
     "a sum in order": "n = int(torch.tensor([3, {n}, 7]).cuda().sort()[0].cumsum(0)[-1])\n",
     "a mask": "a = torch.arange(99, device='cuda')\nn = a[a < {n} + 10].shape[0]\n",
     "complex numbers": "n = int(torch.tensor([5 + 12j]).cuda().abs()) + {n} - 3\n",
+    "a list": "n = 5 + int(torch.tensor([2 * v for v in torch.tensor([{n}., 4]).cuda()]).max())\n",
     "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
 }
 OWN = {  # engine fake asks for its shapes
@@ -109,6 +110,23 @@ OWN = {  # engine fake asks for its shapes
 def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> None:
     found = dry_run(tmp_path, "import torch\n" + (SIZES | OWN)[kind].format(n=3) + "print('n is', n)\n")
     assert ("n is 13" in found["printed"], found["bounded"]) == (True, False)
+
+
+GATHERED = """
+import os, sys, torch, torch.distributed as dist
+if "RANK" not in os.environ:
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__])
+torch.cuda.set_device(rank := int(os.environ["RANK"]))
+dist.init_process_group("nccl")
+dist.all_gather(numbers := [torch.zeros(1, device="cuda") for _ in range(2)], torch.tensor([4.0 + rank]).cuda())
+dist.all_gather_object(objects := [None] * 2, {"name": "a" * (1 + 9 * rank)})
+print("gathered", int(max(numbers)), len(objects[1]["name"]))
+"""
+
+
+def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
+    found = dry_run(tmp_path, GATHERED, gpu="2xH100")
+    assert (found["printed"].count("gathered 5 10"), found["bounded"]) == (2, False)
 
 
 GUESSED = {

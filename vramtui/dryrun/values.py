@@ -401,7 +401,8 @@ class Values:
         tensors: list[Any] = []
         for one in args:
             if isinstance(one, (list, tuple)):
-                tensors.extend(each for each in one if isinstance(each, self._tensor))
+                lists = one if one and isinstance(one[0], (list, tuple)) else (one,)  # `all_gather` has lists of lists
+                tensors.extend(each for part in lists for each in part if isinstance(each, self._tensor))
             elif isinstance(one, self._tensor):
                 tensors.append(one)
         tensors.extend(one for one in kwargs.values() if isinstance(one, self._tensor))
@@ -410,13 +411,9 @@ class Values:
         if not followed:
             device = kwargs.get("device")
             if device is None or device.type == "cpu":
-                size = (
-                    tensors[0].numel()
-                    if tensors
-                    else math.prod(args[0])
-                    if facts.is_new and type(args[0]) is list
-                    else 0
-                )
+                size = tensors[0].numel() if tensors else 0
+                if not tensors and facts.is_new and type(args[0]) is list:
+                    size = math.prod(args[0])
                 is_large = size >= LARGE and self._bring is not None
                 blank = self._left_blank(op, facts, args, kwargs, tensors) if is_large else None
                 if blank is not None:
@@ -526,6 +523,8 @@ class Values:
                     entry = self.entry_of(one) if is_sent_now and one.numel() <= MOST else None
                     if entry is not None:
                         entry.is_there = entry.was_there = True
+                    elif one.numel() == 1:  # `torch.tensor([one])` reads it without a dispatch
+                        self._load([one], engine)
             elif not facts.written or is_guess:
                 with self._plainly():
                     one.detach().copy_(known)
