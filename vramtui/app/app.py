@@ -27,7 +27,7 @@ from vramtui.app.help.controller import commands
 from vramtui.app.keys import APP_BINDINGS, FLEET, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
 from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.terminal.cell_painter import CellPainter
+from vramtui.app.terminal.cell_painter import BRIEF, CellPainter
 from vramtui.app.terminal.terminal_driver import KeyQueue, is_behind, suspend_job
 from vramtui.app.terminal.textual_private import ClosedScreens
 from vramtui.app.themes import Colours
@@ -186,8 +186,19 @@ class Dashboard(App[None]):
         return self.theme_variables
 
     def _display(self, screen: Screen[object], renderable: object) -> None:
-        """Send only the cells that differ from what the terminal shows."""
-        super()._display(screen, self.painter.reduced(renderable))  # type: ignore[arg-type]  # rich's renderable
+        """Send only the cells that differ from what the terminal shows. Marks around a brief update, which a terminal
+        with synchronized output would get, are often a third of it.
+        """
+        reduced, driver = self.painter.reduced(renderable), self._driver
+        if not isinstance(reduced, str) or driver is None:
+            super()._display(screen, reduced)  # type: ignore[arg-type]  # rich's renderable
+            return
+        if len(reduced) > BRIEF:
+            self._begin_update()
+        driver.write(reduced)
+        if len(reduced) > BRIEF:
+            self._end_update()
+        driver.flush()
 
     def on_resize(self, event: events.Resize) -> None:
         """The terminal may have cut, moved or wiped what it showed."""

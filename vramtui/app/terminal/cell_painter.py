@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
 from rich.color import Color, ColorSystem
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
@@ -28,6 +28,7 @@ OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 JUMP = 4  # bytes of unchanged cells that are shorter than the escape sequence that jumps over them
 FEW = 500  # stretches that are sorted by their styles
 WIDEST_FIGURE = 5  # columns; wider stretches, as a graph's, are no column of figures
+BRIEF = 512  # bytes that a terminal shows at once anyway
 MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
 # A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
 LEAST_SAVED, MOST_MOVED = 24, 16
@@ -419,18 +420,6 @@ class Spot(NamedTuple):
     is_free: bool
 
 
-class _Alone:
-    """Output to which Textual adds nothing."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        yield Segment(self._text)
-
-
 class CellPainter:
     """Sends only the cells that differ. The app passes every update of the compositor through `reduced`."""
 
@@ -444,13 +433,13 @@ class CellPainter:
         self._spots: dict[Widget, Spot | None] = {}
 
     def reduced(self, renderable: object) -> object:
-        """Reduce an update to the cells that differ from those on the terminal; return anything else unchanged."""
+        """Reduce an update to the text of the cells that differ from the terminal's; return anything else unchanged."""
         app = self._app
         is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - Textual has no other way
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
             update = self.frame.update(renderable, (app.size.width, app.size.height), app.console)
             # The cursor is hidden: its place matters only to an input method, and there is none at its rest.
-            return _Alone(update.text) if isinstance(update, Ready) and app.cursor_position == RESTING else update
+            return update.text if isinstance(update, Ready) and app.cursor_position == RESTING else update
         return renderable
 
     @contextmanager
