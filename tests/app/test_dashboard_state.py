@@ -25,8 +25,8 @@ def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
     return ProcessKey("gpu01", gpu, pid, scenes.START - 600)
 
 
-def state_with(*samples: object) -> DashboardState:
-    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
+def state_with(*samples: object, derived: DerivedPresets | None = None) -> DashboardState:
+    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()), derived=derived))
     state.take_presets(PRESETS)
     for sample in samples or (scenes.usual(),):
         state.take(sample)  # type: ignore[arg-type]  # samples
@@ -101,6 +101,12 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     view = state.view()
     assert view.panel is None
     assert view.reason == "jupyter: model unknown · m assigns"
+    why = {"jupyter lab": "", "x.py": "model file not readable (owner bo)"}
+    derived = DerivedPresets(lambda _, command: why[command], wait=True)
+    seen = [scenes.process(pid, GIB // pid, command) for pid, command in enumerate(why, 1)]
+    alone = state_with(scenes.sample(scenes.gpu(0, *seen)), derived=derived)
+    words = "jupyter: model unknown · x.py: model file not readable (owner bo) · m assigns"
+    assert alone.view().reason == words
     state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
     panel = known(state.view().panel)
     assert (panel.preset.key, panel.process) == ("qwen2.5-7b-serve", None)

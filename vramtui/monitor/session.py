@@ -265,16 +265,18 @@ class MonitorSession:
         return {**matched, **shared} if shared else matched
 
     def why_unmatched(self, process: Process) -> str:
+        """Return why a process has no preset; if none has one, also why the models of others are not known."""
         if not self.is_matching:
             return "the presets are being read"
-        job = (process.pid, process.started_at, process.command or "")
-        name = brief_command(printable_line(process.command_or_name or "")).partition(" ")[0]
-        name = process.label or name.rpartition("/")[2] or f"pid {process.pid}"
-        if self._derived is not None and job in self._derived.waiting:
-            return f"{name}: looking for its model"
-        why = "" if self._derived is None else self._derived.reasons.get(job, "")
-        why = why or ("model unknown" if process.command_or_name else "command unknown")
-        return f"{name}: {why} · m assigns"
+        waiting, reasons = ({}, {}) if self._derived is None else (self._derived.waiting, self._derived.reasons)
+        if _job(process) in waiting:
+            return f"{_name(process)}: looking for its model"
+        why = reasons.get(_job(process)) or ("model unknown" if process.command_or_name else "command unknown")
+        words = [f"{_name(process)}: {why}"]
+        for gpu in self.sample.gpus if self.sample is not None and reasons and not self.matched else ():
+            others = {_job(it): it for it in gpu.facts if it.pid != process.pid}
+            words += [f"{_name(others[job])}: {reasons[job]}" for job in others if job in reasons]
+        return f"{' · '.join(words[:3])} · m assigns"
 
     def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
         host = sample.host.name
@@ -421,3 +423,12 @@ def _keys_with(pids: Collection[int], sample: Sample) -> list[ProcessKey]:
         for process in gpu.facts
         if process.pid in pids
     ]
+
+
+def _job(process: Process) -> tuple[int, float | None, str]:
+    return process.pid, process.started_at, process.command or ""
+
+
+def _name(process: Process) -> str:
+    name = brief_command(printable_line(process.command_or_name or "")).partition(" ")[0]
+    return process.label or name.rpartition("/")[2] or f"pid {process.pid}"

@@ -146,12 +146,8 @@ class PresetChooser(Chooser):
             return preset.key, f"{preset.preset.name} {preset.preset.notes}"
 
         choices = ranked(wanted, self._state.session.presets.values(), text, order)
-        knows = self._state.session.predictor.knows_total
-        self._waiting = {
-            preset.key
-            for preset in choices
-            if not all(knows(self._state.workload(preset), device) for device in self._devices)
-        }
+        knows, cards = self._state.session.predictor.knows_total, self._devices
+        self._waiting = {one.key for one in choices if not all(knows(self._state.workload(one), to) for to in cards)}
         titled = not words and len({place(preset) for preset in choices}) > 1
         for (_, title), presets in groupby(choices, place):
             if titled:
@@ -209,13 +205,8 @@ class PresetChooser(Chooser):
         process = fits[0].needs if fits[0] is not None else None
         about = "≈" if not waits and self._state.session.predictor.is_quick(workload, self._devices[0]) else ""
         total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
-        key = printable(preset_file.key)[:NAME_MOST]
-        mine = "" if preset_file.bundled else " (yours)"
-        own = printable(
-            f"{preset_file.preset.name}{mine} · {preset_file.preset.notes}"
-            if preset_file.preset.notes
-            else preset_file.preset.name + mine
-        )
+        key, preset, mine = printable(preset_file.key)[:NAME_MOST], preset_file.preset, " (yours)"
+        own = printable(f"{preset.name}{mine * (not preset_file.bundled)}{preset.notes and f' · {preset.notes}'}")
         pieces: list[str | tuple[str, str]] = [(key, "bold"), " " * (NAME_MOST - cell_len(key))]
         pieces.append((f"{total:>12}  ", "$prediction"))
         alone = len(fits) == 1
