@@ -24,6 +24,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_duration
 from vramtui.core.observation.readings import DRIVER, Host
 
+MOST_LINES = 3  # of the sentences above a screen
 NAME = " vramtui "
 LONGEST_HOST = 20  # columns of a host's name that are kept free for it
 BEAT = 10.0  # seconds for which the clock's colon is shown, and then hidden
@@ -306,9 +307,6 @@ class NoticeLine:
         for screen in self._app.screen_stack:
             for bar in screen.query(KeyBar):
                 bar.say(None if newest is None else (newest.severity, one_line(newest)))
-
-
-MOST_LINES = 3  # of a banner
 
 
 class Banner(Lines[View]):
