@@ -48,7 +48,10 @@ def test_missing_weights_are_made_up_or_quantized(packages: Path, tmp_path: Path
 
 def test_a_server_answers_each_request_and_ends_once_it_listens(packages: Path) -> None:
     printed, errors = _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver")
-    assert (printed, errors) == ("/driver/libcuda.so.1 None\n", "")
+    assert (printed, errors) == (
+        "/driver/libcuda.so.1 None\n[] None None\ncompiled\nNone\ncompiled ipc compiled tree\n",
+        "",
+    )
     assert _run(packages, SERVER, "vllm", **{STEPS: "1"}) == ("ends\nserved\nends\nblocks\nblocks\n", "")
     reports = packages / "reports"
     reports.mkdir()

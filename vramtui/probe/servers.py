@@ -13,6 +13,7 @@ from .import_hook import ModuleChanges
 
 LOADERS = "vllm.model_executor.model_loader"
 GPTQ = "vllm.model_executor.layers.quantization"
+WRITING = ("batch_prefill", "batch_decode", "single_", "sampling", "page", "norm", "rope", "cascade", "silu", "gelu")
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
@@ -79,14 +80,25 @@ class _Nothing:
     def build_and_load(self) -> "_Nothing":
         return self
 
+    workspace_size = None
+
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+        return lambda *_: [] if name == "plan" else None
 
 
 @CHANGES.when("flashinfer.comm.trtllm_ar")
 def compile_no_reductions(module: Any) -> None:
     """Skip FlashInfer's reductions among ranks: they return nothing here, and compiling them takes nvcc and minutes."""
     module.gen_trtllm_comm_module = _Nothing
+
+
+@CHANGES.around("flashinfer.jit.core", "JitSpec.build_and_load")
+@CHANGES.around("sglang.kernels.jit.utils.compile.loader", "load_jit")
+def compile_no_kernels(build: Any, what: Any, *names: Any, **files: Any) -> Any:
+    """The same of kernels that write into tensors which Python gives them (FlashInfer 0.6.18, SGLang 0.5.20)."""
+    sources, name = files.get("cuda_files"), str(getattr(what, "name", ""))
+    is_writing = not sources[0].startswith("distributed") if sources else name.startswith(WRITING)
+    return _Nothing() if is_writing else build(what, *names, **files)
 
 
 @CHANGES.around(f"{LOADERS}.default_loader", "DefaultModelLoader.load_weights")
