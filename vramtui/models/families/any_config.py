@@ -394,7 +394,8 @@ def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied:
     nearest = family or (nets.PLAIN if kind in nets.TEXTS else guess_family(part))
     if kind in nets.TEXTS:
         tensors, caches = TensorList(), nets.text_caches(part)
-        if nets.words_stand_apart(keys.text("model_type")):
+        whole = keys.text("model_type")
+        if shape_table().knows(f"{whole}{nets.WITHOUT_WORDS}", whole):  # towers without the part that reads words
             tensors, _, _ = nets.read_text(part)
     else:
         tensors, caches = read_decoder(

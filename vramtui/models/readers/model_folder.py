@@ -280,7 +280,7 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     UserError if one of them cannot be read, or weights have no config next to them.
     """
     if path.is_dir():
-        path = path / folder_index(path)
+        path /= PIPELINE if not (path / CONFIG).exists() and (path / PIPELINE).is_file() else CONFIG
     if path.suffix == ".safetensors":
         weights = read_safetensors(path)
         return _config_of_weights(path, weights), weights
@@ -309,11 +309,6 @@ def weights_beside(config: Path) -> CheckpointWeights | None:
             except MissingShardError:
                 return None
     return None
-
-
-def folder_index(folder: Path) -> str:
-    """The name of the file that says what is in a folder: its config, or a pipeline's index."""
-    return PIPELINE if not (folder / CONFIG).exists() and (folder / PIPELINE).is_file() else CONFIG
 
 
 def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:

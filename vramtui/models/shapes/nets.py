@@ -83,11 +83,6 @@ def config_shapes(
     return table.tensors(name, values, without), not named
 
 
-def words_stand_apart(kind: str) -> bool:
-    """Return whether the towers of a type of model are listed without the part that reads words."""
-    return shape_table().knows(f"{kind}{WITHOUT_WORDS}", kind)
-
-
 def named_class(values: Mapping[str, Any]) -> str:
     """The first class that a config names; empty if it names none."""
     listed = values.get("architectures")
