@@ -93,7 +93,7 @@ def compile_no_reductions(module: Any) -> None:
 @CHANGES.around("flashinfer.jit.core", "JitSpec.build_and_load")
 @CHANGES.around("sglang.kernels.jit.utils.compile.loader", "load_jit")
 def compile_no_kernels(build: Any, what: Any, *names: Any, **files: Any) -> Any:
-    """The same of kernels that write into tensors which Python gives them (FlashInfer 0.6.18, SGLang 0.5.20)."""
+    """Skip kernels too that write into tensors which Python gives them (FlashInfer 0.6.18, SGLang 0.5.20)."""
     sources, name = files.get("cuda_files"), str(getattr(what, "name", ""))
     is_writing = not sources[0].startswith("distributed") if sources else name.startswith(WRITING)
     return _Nothing() if is_writing else build(what, *names, **files)
