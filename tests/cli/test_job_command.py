@@ -3,13 +3,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.dryrun.child import hook_folder, probed_environment
-from vramtui.dryrun.job_command import command_of_process, job_command
+from vramtui.dryrun.command import prepared
+from vramtui.dryrun.job_command import DryRunJob, command_of_process, job_command
 
 PYTHON = sys.executable
 
@@ -87,3 +89,11 @@ def test_anothers_process_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     with pytest.raises(UserError, match="another user's"):
         command_of_process(os.getpid())
+
+
+def test_a_program_is_that_of_the_chosen_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = folder / "bin" / "python3"
+    monkeypatch.setattr("vramtui.dryrun.command.job_interpreter", lambda *_: SimpleNamespace(path=chosen))
+    for word, program in (("torchrun", chosen.with_name("torchrun")), ("python", chosen), ("sh", "sh")):
+        job = DryRunJob(words=(word, "train.py"), folder=str(folder), environment={"PATH": os.defpath})
+        assert prepared(job, "bin/python3").words == (str(program), "train.py")

@@ -23,7 +23,6 @@ SHOWN = (
     "bar.set_postfix(loss=loss.item())",
     "wandb.log({'loss': loss.item(), 'step': step})",
     "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
-    "lossf = loss.item() * 4\nprint(lossf)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
     "lost = loss.item()\nif not math.isfinite(lost):\n    sys.exit(1)\nlog(lost)",
     "def train():\n    net.train()\n    return float(loss)\nloss = train()\nprint(loss)",
@@ -47,7 +46,6 @@ DECIDING = (
     "def count():\n    return int(mask.sum())",
     "self.best = loss.item()",
     "rows = int(lengths.max())\nout = x[:rows]",
-    "rows = int(lengths.max())\nout = torch.zeros(rows, 4)",
     "rows = int(lengths.max().item())\nout = x.view(rows, -1)",
     "rows = lengths.max().item()\nnext_ = list(range(rows))",
     "out = torch.zeros(int(lengths.max()), 4)",
@@ -122,6 +120,7 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     [
         ("train.py", "<module>", "storage.py"),
         ("train.py", "save", "serialization.py"),
+        ("train.py", "load", "nn/modules/module.py"),
         ("safetensors/torch.py", "_to_ndarray", ""),
         ("safetensors/torch.py", "_tobytes", ""),
         ("transformers/trainer.py", "_save_optimizer_and_scheduler", "storage.py"),
@@ -133,6 +132,13 @@ def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str,
     file.write_text("torch.save(model.state_dict(), path)\n")
     (tmp_path / "1.reads").write_text(json.dumps([[[str(file), 1, function, inside, 84]], []]))
     assert [place.decides for place in read_places(tmp_path)[0]] == [False]
+
+
+@pytest.mark.parametrize("read", ["loss.cpu().item()", "loss.cpu().numpy().item()", "x.cpu(), loss.item()"])
+def test_a_number_that_is_copied_first_decides_as_its_uses_do(tmp_path: Path, read: str) -> None:
+    (script := tmp_path / "train.py").write_text(f"class A:\n    def step(self):\n        return {read}\n")
+    (tmp_path / "1.reads").write_text(json.dumps([[[str(script), 3, "step", mark, 2] for mark in ("", "=")], []]))
+    assert any(place.decides for place in read_places(tmp_path)[0]) is (read != "loss.cpu().item()")
 
 
 def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ SIZES = {
     "a mask": "a = torch.arange(99, device='cuda')\nn = a[a < {n} + 10].shape[0]\n",
     "complex numbers": "n = int(torch.tensor([5 + 12j]).cuda().abs()) + {n} - 3\n",
     "a list": "n = 5 + int(torch.tensor([2 * v for v in torch.tensor([{n}., 4]).cuda()]).max())\n",
+    "equal numbers": "n = 10 + int(torch.full([9], {n}).cuda()[torch.randn(9, device='cuda').argsort()][0])\n",
     "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
 }
 OWN = {  # engine fake asks for its shapes

@@ -128,8 +128,10 @@ def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:
             near = nearest(str(script.name), [one.name for one in folder.glob("*.py")] if folder.is_dir() else [])
             raise UserError(f"{printable(words[0])} does not exist{near}")
         words = (str(job_interpreter(str(script), python).path), *words)
-    elif python is not None:
+    elif python is not None and Path(words[0]).name.startswith("python"):
         words = (str(job_interpreter("", python).path), *words[1:])
+    elif python is not None and (program := job_interpreter("", python).path.parent / words[0]).is_file():
+        words = (str(program), *words[1:])  # that environment's torchrun, for one
     elif shutil.which(words[0], path=environment.get("PATH")) is None and not (Path(job.folder) / words[0]).is_file():
         raise UserError(f"{printable(words[0])}: no such program")
     return msgspec.structs.replace(job, words=words, environment=environment)

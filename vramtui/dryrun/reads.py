@@ -21,12 +21,12 @@ from vramtui.probe.reads import ALL, FOLLOWED, USES
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what is printed or written
 # for TensorBoard, the sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), ranks of
-# SyncBatchNorm that have any number, learning rates, what a compiler tries out, storages that `torch.save` brings to
-# the host (torch 2.13, serialization.py, `_save`), the probe's own.
+# SyncBatchNorm that have any number, learning rates, what a compiler tries out, weights that a module loads or moves,
+# storages that `torch.save` brings to the host (torch 2.13, serialization.py, `_save`), the probe's own.
 HEALTHY = (
     "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "nn/modules/_functions.py", "_tensor_str.py",
     "distributed/", "optim/adam", "optim/sgd", "optim/lr_scheduler", "_inductor/", "_dynamo/", "storage.py",
-    "serialization.py", "utils/tensorboard/", "vramtui",
+    "serialization.py", "nn/modules/module.py", "utils/tensorboard/", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
@@ -119,6 +119,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
                 uses.setdefault((path, line), set()).add((USES.index(inside[-1]), inside[:-1]))
                 continue
             times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
+    numbers = {place[:2] for place in times if place[3].endswith(FOLLOWED)}
     places = (
         ReadPlace(
             path=path,
@@ -136,6 +137,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
             ),
         )
         for (path, line, function, inside), count in times.items()
+        if inside or (path, line) not in numbers or not _reads_copies(_text(path), line)  # else it is the number's read
     )
     order = sorted(
         places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line)
@@ -170,10 +172,7 @@ def decides(text: str, line: int, uses: Collection[tuple[int, str]]) -> bool:
         return True
     if (COMPARED, "") in uses:  # what becomes of it is not known
         return may_decide(text, line)
-    try:
-        statement, function = _place(ast.parse(text), line)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    statement, function = _place(_parsed(text), line)
     values = set() if statement is None else _names_made_of(function, statement) or set()
     arrays: set[str] = set()
     for node in ast.walk(function):
@@ -193,11 +192,7 @@ def leads_on(use: int, where: str) -> bool:
     not if it only becomes part of a text, chooses between texts, or among such numbers the least or the greatest.
     """
     path, _, line = where.rpartition(":")
-    try:
-        tree = ast.parse(_text(path))
-        statement, function = _place(tree, int(line))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
+    statement, function = _place(tree := _parsed(_text(path)), int(line) if line.isdecimal() else 0)
     if statement is None or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_"):  # no compiler
         return statement is None
     nodes = list(ast.walk(statement))
@@ -263,13 +258,17 @@ def _is_harmless(name: str) -> bool:
     return name in HARMLESS or _shows(name)
 
 
+def _reads_copies(text: str, line: int) -> bool:
+    """Return whether `item` reads all that a line copies to the host: `loss.cpu().item()`."""
+    statement = _place(_parsed(text), line)[0] or ast.Pass()
+    read = [one.value for one in ast.walk(statement) if isinstance(one, ast.Attribute) and one.attr == "item"]
+    within = set().union(*map(_called, read))
+    return "numpy" not in within and (_called(statement) & TAKING) - within == {"item"}
+
+
 def may_decide(text: str, line: int) -> bool:
     """Return whether a value that this line reads may decide what is done later, as far as its own function shows."""
-    try:
-        tree = ast.parse(text)
-        statement, function = _place(tree, line)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
-        return True
+    statement, function = _place(tree := _parsed(text), line)
     if statement is None:
         return True
     is_check = isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS
@@ -350,6 +349,13 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
 
 def _called(tree: ast.AST) -> set[str]:
     return {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
+        return ast.Module(body=[], type_ignores=[])
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:

@@ -44,37 +44,25 @@ class Traces:
     """Finished traces. Any thread may ask; the trace of a job's own code is used for any card of its kind."""
 
     def __init__(self) -> None:
-        self._done: dict[Job, FinishedTrace] = {}
-        self._of_jobs: set[Workload] = set()
+        self.done: dict[Job, FinishedTrace] = {}
+        self.of_jobs: set[Workload] = set()  # that stand for a running job's own command, which no preset describes
 
-    def keep(self, job: Job, trace: FinishedTrace) -> None:
-        self._done[job] = trace
-
-    def read(self, path: Path) -> PresetFile:
-        """Keep the trace in a file of `write_job_trace`; its preset."""
-        return self.take(read_job_trace(path))
-
-    def take(self, job_trace: JobTrace) -> PresetFile:
-        """Keep the trace of a running job; its preset."""
+    def take(self, trace: JobTrace | Path) -> PresetFile:
+        """Keep the trace of a running job, or one in a file of `write_job_trace`; its preset."""
+        job_trace = read_job_trace(trace) if isinstance(trace, Path) else trace
         workload = job_trace.preset.preset.workload
-        self._of_jobs.add(workload)
-        self.keep((workload, job_trace.device), job_trace.finished())
+        self.of_jobs.add(workload)
+        self.done[workload, job_trace.device] = job_trace.finished()
         return job_trace.preset
 
-    def is_of_job(self, workload: Workload) -> bool:
-        """Return whether it stands for a running job's own command, which no preset describes."""
-        return workload in self._of_jobs
-
     def get(self, job: Job) -> FinishedTrace | None:
-        known = self._done.get(job)
+        known = self.done.get(job)
         if known is not None or not isinstance(job[0].model, TorchModel):
             return known
-        alike = (
-            trace
-            for (workload, device), trace in list(self._done.items())
-            if workload == job[0] and device.capability == job[1].capability
-        )
-        return next(alike, None)
+        for (workload, device), trace in list(self.done.items()):
+            if workload == job[0] and device.capability == job[1].capability:
+                return trace
+        return None
 
 
 def preset_of_command(command: JobCommand, result: DryRun) -> PresetFile:

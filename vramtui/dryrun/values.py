@@ -30,6 +30,7 @@ LIFT = "lift_fresh"  # what is made of Python's own numbers
 OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
 NEVER = ("isnan", "isinf", "isposinf", "isneginf")
 COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
+PICKING = ("gather", "index", "index_select", "take", "embedding")  # whatever the places, same numbers give that one
 CHOOSING = ("any", "all", "_is_all_true", "_is_any_true", "amax", "amin")  # same numbers give that number
 FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
@@ -161,8 +162,6 @@ class Values:
         self._plainly = torch._C._DisableTorchDispatch  # noqa: SLF001 - PyTorch's own name for it
         self._full, self._empty = torch.ops.aten.full.default, torch.empty
 
-    # What is known of a tensor.
-
     def entry_of(self, tensor: Any) -> StorageValue | None:
         """The entry of a tensor's storage; None if its value is unknown."""
         entry = self.entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - the only name of a storage
@@ -226,8 +225,6 @@ class Values:
         with self._plainly():
             view = self._empty(0, dtype=tensor.dtype, device="cpu")
             return view.set_(entry.mirror, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-    # What changes it.
 
     def _new_entry(self, tensor: Any, *, is_guess: int, epoch: int | None) -> StorageValue:
         storage = tensor.untyped_storage()
@@ -300,8 +297,6 @@ class Values:
 
     def receive(self, tensor: Any) -> None:
         self._new_entry(tensor, is_guess=0, epoch=None).is_received = True
-
-    # Operators.
 
     def operator(self, op: Any) -> OperatorFacts:
         if (known := self._operators.get(op)) is not None:
@@ -548,9 +543,13 @@ class Values:
 
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
-        verdict = _sound(facts.name, args)
+        verdict, epoch = _sound(facts.name, args), None
+        if facts.name in PICKING and (value := self.value_of(args[0])) is not None and value.numel():
+            with self._plainly():
+                first, epoch = value.reshape(-1)[0], self.epoch
+                verdict = first.item() if bool((value == first).all()) else None
         if verdict is not None and self.is_plain(out) and self.is_followed(out):
-            self.fill(out, verdict)
+            self.fill(out, verdict, epoch=epoch)
             return
         for one in out if isinstance(out, (list, tuple)) else (out,):
             if not self.is_plain(one):

@@ -93,7 +93,7 @@ class JobPresets:
                         continue
                     left -= 1
                     try:
-                        self.presets[name] = self._traces().read(Path(name)) if is_trace else self._find(name)
+                        self.presets[name] = self._traces().take(Path(name)) if is_trace else self._find(name)
                     except (UserError, OSError):
                         self.presets[name] = None
                 preset_file = self.presets[name]

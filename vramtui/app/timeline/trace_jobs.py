@@ -85,7 +85,7 @@ class TraceJobs(Feature):
     def refusal(self, job: Job) -> str:
         if self._tracer is None:
             return NO_TRACER
-        return OF_A_JOB if self.store.is_of_job(job[0]) else self._tracer.refusal(job[0])
+        return OF_A_JOB if job[0] in self.store.of_jobs else self._tracer.refusal(job[0])
 
     def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
         """The panel's workload phase by phase. A `chosen` process without a preset shows its own phases."""
@@ -124,7 +124,7 @@ class TraceJobs(Feature):
 
         def take(traced: FinishedTrace | None, problem: str) -> None:
             if traced is not None:
-                self.store.keep(job, traced)
+                self.store.done[job] = traced
             elif problem:
                 self._problems[job] = problem
 
