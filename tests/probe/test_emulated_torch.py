@@ -140,10 +140,13 @@ class AlgorithmSelectorCache:
 class CachingAutotuner:
     def __init__(self, configs, custom_kernel):
         self.configs, self.custom_kernel = configs, custom_kernel
-    clone_args, run = (lambda self, *_: print("c", end=" ")), (lambda self, *_: "r")
+    maybe_clone_args, run = (lambda self, *given: print(*given, end=" ")), (lambda self, *_: "r")
+    copy_args_to_cpu_if_needed = lambda self, *_: "h"
 modules = {"triton.runtime.autotuner": Autotuner, "torch._inductor.select_algorithm": AlgorithmSelectorCache}
 for module, kind in (modules | {"torch._inductor.runtime.triton_heuristics": CachingAutotuner}).items():
     sys.modules[module] = SimpleNamespace(**{kind.__name__: kind})
+pool = SimpleNamespace(python_subprocess_env=lambda: {"PYTHONPATH": "job"})
+sys.modules["torch._inductor.compile_worker.subproc_pool"] = pool
 emulated.CHANGES.put_on()
 tuner, select = Autotuner(), AlgorithmSelectorCache()
 print(tuner.run(), tuner.run())
@@ -152,14 +155,16 @@ print(CachingAutotuner([1, 2], False).configs, CachingAutotuner([1, 2], custom_k
 cuda, empty = SimpleNamespace(get_device_properties=str, current_device=int), lambda *_, **__: print("b", end=" ")
 sys.modules["torch"] = SimpleNamespace(cuda=cuda, int=int, empty=empty)
 print(*[kernel.run(9) for kernel in [CachingAutotuner([1, 2], False)] * 2 + [CachingAutotuner([1], False)]])
+print(pool.python_subprocess_env()["PYTHONPATH"])
 """
 
 
 def test_triton_and_compilers_take_the_first_that_fits() -> None:
-    ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": "probe"}
+    ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True, env=environment)
     first = ["timed too large", "timed fits"] * 2 + ["fits fits"]
-    compiled = ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]", "b c r r r"]
-    assert ran.stdout.splitlines() == first + compiled
+    compiled = ["('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)", "[1] [1, 2]"]
+    assert ran.stdout.splitlines() == [*first, *compiled, "b h 9 b h 9 r r r", "probe:job"]
 
 
 LOADING = """

@@ -81,7 +81,7 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
 
 
 NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card
-TIMED = "_vramtui_timed"  # on a kernel of Inductor's that has several configurations, until it runs
+TIMED = "_vramtui_timed"  # on a kernel of Inductor's, until it runs: its configurations if there are several
 FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
 CHANGES = ModuleChanges()
 
@@ -139,7 +139,7 @@ def begin_with_one(begin: Any, self: Any, *arguments: Any, **named: Any) -> None
     """
     begin(self, *arguments, **named)
     if not self.custom_kernel:
-        setattr(self, TIMED, len(self.configs or ()) > 1)
+        setattr(self, TIMED, len(self.configs) if len(self.configs or ()) > 1 else 0)
         self.configs = self.configs[:1]
 
 
@@ -148,12 +148,23 @@ def take_as_timing_does(run: Any, self: Any, *arguments: Any, **named: Any) -> A
     """Timing all of them takes copies of what the kernel changes and a buffer as large as the GPU's cache
     (`InductorBenchmarker.benchmark_gpu`, torch/_inductor/runtime/benchmarking.py, 2.13).
     """
-    if self.__dict__.pop(TIMED, False):
+    for _ in range(self.__dict__.pop(TIMED, 0)):
         import torch
 
         size = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
-        _ = torch.empty(size // 4, dtype=torch.int, device="cuda"), self.clone_args(*arguments)
+        on_host = self.copy_args_to_cpu_if_needed(*arguments)  # what would raise the peak so far, if it were cloned
+        timed = torch.empty(size // 4, dtype=torch.int, device="cuda"), self.maybe_clone_args(on_host, *arguments)
+        del on_host, timed
     return run(self, *arguments, **named)
+
+
+@CHANGES.around("torch._inductor.compile_worker.subproc_pool", "python_subprocess_env")
+def begin_workers_alike(environment: Any) -> Any:
+    """Let the processes in which Inductor compiles do all this too: they are given a search path that the probe has
+    left (`python_subprocess_env`, torch/_inductor/utils.py, 2.13).
+    """
+    paths = os.environ.get("PYTHONPATH", ""), environment().get("PYTHONPATH", "")
+    return {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 WATCHDOG_SLEEPS = 0.1  # seconds

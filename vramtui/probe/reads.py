@@ -21,6 +21,7 @@ FOLLOWED, USES = "=", "?<!~"  # behind it: a number whose uses are followed; beh
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
+TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
@@ -196,9 +197,10 @@ class Reads:
         while frame is not None:
             path = frame.f_code.co_filename
             if path.startswith(self._torch):
-                inside = inside or path[len(self._torch) :]
+                name = path[len(self._torch) :]
+                inside = name if name.startswith(TIMING) else inside or name
             elif path.startswith(OWN):  # which calls PyTorch's own for the job
-                inside = ""
+                inside = inside if inside.startswith(TIMING) else ""
             elif not path.startswith("<"):
                 return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
             frame = frame.f_back
