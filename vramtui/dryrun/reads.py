@@ -16,6 +16,7 @@ from vramtui.core.base.text import printable
 from vramtui.dryrun.values import COMPARED, EQUATED, SIZED
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, Mode
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.guards import parsed
 from vramtui.probe.reads import ALL, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
@@ -172,7 +173,7 @@ def decides(text: str, line: int, uses: Collection[tuple[int, str]]) -> bool:
         return True
     if (COMPARED, "") in uses:  # what becomes of it is not known
         return may_decide(text, line)
-    statement, function = _place(_parsed(text), line)
+    statement, function = _place(parsed(text), line)
     values = set() if statement is None else _names_made_of(function, statement) or set()
     arrays: set[str] = set()
     for node in ast.walk(function):
@@ -192,7 +193,7 @@ def leads_on(use: int, where: str) -> bool:
     not if it only becomes part of a text, chooses between texts, or among such numbers the least or the greatest.
     """
     path, _, line = where.rpartition(":")
-    statement, function = _place(tree := _parsed(_text(path)), int(line) if line.isdecimal() else 0)
+    statement, function = _place(tree := parsed(_text(path)), int(line) if line.isdecimal() else 0)
     if statement is None or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_"):  # no compiler
         return statement is None
     nodes = list(ast.walk(statement))
@@ -260,7 +261,7 @@ def _is_harmless(name: str) -> bool:
 
 def _reads_copies(text: str, line: int) -> bool:
     """Return whether `item` reads all that a line copies to the host: `loss.cpu().item()`."""
-    statement = _place(_parsed(text), line)[0] or ast.Pass()
+    statement = _place(parsed(text), line)[0] or ast.Pass()
     read = [one.value for one in ast.walk(statement) if isinstance(one, ast.Attribute) and one.attr == "item"]
     within = set().union(*map(_called, read))
     return "numpy" not in within and (_called(statement) & TAKING) - within == {"item"}
@@ -268,7 +269,7 @@ def _reads_copies(text: str, line: int) -> bool:
 
 def may_decide(text: str, line: int) -> bool:
     """Return whether a value that this line reads may decide what is done later, as far as its own function shows."""
-    statement, function = _place(tree := _parsed(text), line)
+    statement, function = _place(tree := parsed(text), line)
     if statement is None:
         return True
     is_check = isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS
@@ -349,13 +350,6 @@ def _gives(node: ast.AST, values: set[str]) -> bool:
 
 def _called(tree: ast.AST) -> set[str]:
     return {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-
-
-def _parsed(text: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
-        return ast.Module(body=[], type_ignores=[])
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:

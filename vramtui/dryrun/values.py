@@ -584,10 +584,8 @@ class Values:
             stays = bool(self.is_guess(first) & BLANK) and (not others or is_made or facts.name == "copy_")
             is_blank = stays or (is_new and self.drawn_on_host > DRAWN) or (is_made and facts.written[0][2])
             return self.mark(first, GUESS | BLANK) if is_blank else None
-
         if not is_made and not is_new:
             return None
-
         without_memory = self.torch.utils._pytree.tree_map_only  # noqa: SLF001 - as above
         with self._plainly(), self.torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
             try:

@@ -88,9 +88,8 @@ CHANGES = ModuleChanges()
 
 @CHANGES.around("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter.__init__")
 def begin_with_forks(begin: Any, self: Any, loader: Any) -> None:
-    """Let a loader fork its workers where the way of starting them was handed down by `torch.multiprocessing.spawn`:
-    each would import PyTorch anew, some 5 s of processor, in each pass over the data. None of them uses a card
-    (`_MultiProcessingDataLoaderIter`, torch/utils/data/dataloader.py, 2.13).
+    """Fork a loader's workers if `torch.multiprocessing.spawn` only handed its way down: each imports PyTorch, 5 s, and
+    uses no card (`_MultiProcessingDataLoaderIter`, torch/utils/data/dataloader.py, 2.13).
     """
     import multiprocessing
 
@@ -134,8 +133,8 @@ def choose_one(call: Any, self: Any, name: Any, choices: Any, *arguments: Any, *
 
 @CHANGES.around("torch._inductor.runtime.triton_heuristics", "CachingAutotuner.__init__")
 def begin_with_one(begin: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """And each kernel that Inductor writes is compiled in the first of its configurations (`CachingAutotuner`,
-    torch/_inductor/runtime/triton_heuristics.py, 2.13); what a job wrote itself may not fit the card in that one.
+    """Compile each kernel that Inductor writes in its first configuration, in which a job's own may not fit the card
+    (`CachingAutotuner`, torch/_inductor/runtime/triton_heuristics.py, 2.13).
     """
     begin(self, *arguments, **named)
     if not self.custom_kernel:
@@ -160,9 +159,7 @@ def take_as_timing_does(run: Any, self: Any, *arguments: Any, **named: Any) -> A
 
 @CHANGES.around("torch._inductor.compile_worker.subproc_pool", "python_subprocess_env")
 def begin_workers_alike(environment: Any) -> Any:
-    """Let the processes in which Inductor compiles do all this too: they are given a search path that the probe has
-    left (`python_subprocess_env`, torch/_inductor/utils.py, 2.13).
-    """
+    """Put the probe back on the path of the processes in which Inductor compiles (torch/_inductor/utils.py, 2.13)."""
     paths = os.environ.get("PYTHONPATH", ""), environment().get("PYTHONPATH", "")
     return {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 

@@ -162,9 +162,13 @@ def _names(node: ast.AST) -> set[str]:
 
 @functools.lru_cache(maxsize=64)
 def _tree(path: str) -> ast.Module:
+    return parsed("".join(linecache.getlines(path)))
+
+
+def parsed(text: str) -> ast.Module:
     try:
-        return ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
         return ast.Module(body=[], type_ignores=[])
 
 

@@ -200,7 +200,7 @@ class Reads:
                 name = path[len(self._torch) :]
                 inside = name if name.startswith(TIMING) else inside or name
             elif path.startswith(OWN):  # which calls PyTorch's own for the job
-                inside = inside if inside.startswith(TIMING) else ""
+                inside *= inside.startswith(TIMING)
             elif not path.startswith("<"):
                 return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
             frame = frame.f_back
