@@ -11,16 +11,12 @@ from vramtui.dryrun.values import COMPARED, SIZED
 
 SHOWN = (
     "writer.add_scalar('loss', loss.norm(), 3)",
-    "print(loss.item())",
     "log(f'{loss:.3f}')",
-    "total += loss.item()",
-    "losses.append(loss.item())",
     "total = loss.item() if total is None else total + loss.item()\nprint(total)",
     "def step():\n    return loss, {'l1': loss.item()}",
     "meter.update(loss.item(), images.size(0))",
     "answers = x.argmax(1).cpu()\nscore = accuracy(answers, labels)",
     "lost = loss.item()\nscheduler.step(lost)\nlost = perplexity(lost)",
-    "bar.set_postfix(loss=loss.item())",
     "wandb.log({'loss': loss.item(), 'step': step})",
     "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
@@ -39,14 +35,12 @@ DECIDING = (
     "while loss > 3:\n    step()",
     "kept = scores[scores > 0]",
     "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
-    "best = loss.item()\nif best < 3:\n    save()",
     "losses.append(loss.item())\nfor one in losses:\n    step()",
     "writer.add_scalar('loss', loss[mask].mean())",
     "def evaluate():\n    lost[k] = loss.item()\n    return lost",
     "def count():\n    return int(mask.sum())",
     "self.best = loss.item()",
     "rows = int(lengths.max())\nout = x[:rows]",
-    "rows = int(lengths.max().item())\nout = x.view(rows, -1)",
     "rows = lengths.max().item()\nnext_ = list(range(rows))",
     "out = torch.zeros(int(lengths.max()), 4)",
     "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
@@ -118,14 +112,12 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
 @pytest.mark.parametrize(
     ("path", "function", "inside"),
     [
-        ("train.py", "<module>", "storage.py"),
-        ("train.py", "save", "serialization.py"),
-        ("train.py", "load", "nn/modules/module.py"),
-        ("safetensors/torch.py", "_to_ndarray", ""),
+        ("train.py", "<module>", "storage.py"), ("train.py", "save", "serialization.py"),
+        ("train.py", "load", "nn/modules/module.py"), ("safetensors/torch.py", "_to_ndarray", ""),
         ("safetensors/torch.py", "_tobytes", ""),
         ("transformers/trainer.py", "_save_optimizer_and_scheduler", "storage.py"),
     ],
-)
+)  # fmt: skip
 def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str, function: str, inside: str) -> None:
     file = tmp_path / path
     file.parent.mkdir(exist_ok=True)
