@@ -29,14 +29,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("words", "script", "is_module", "arguments", "ranks"),
-    rows(__file__, "which_script_runs_with_which_arguments"),
-    ids=str,
-)
-def test_which_script_runs_with_which_arguments(
-    folder: Path, words: str, script: str, is_module: bool, arguments: str, ranks: int
-) -> None:
+@pytest.mark.parametrize("row", rows(__file__, "which_script_runs_with_which_arguments"), ids=str)
+def test_which_script_runs_with_which_arguments(folder: Path, row: tuple[str, str, bool, str, int]) -> None:
+    words, script, is_module, arguments, ranks = row
     found = job_command(words.split(), str(folder), {"PATH": str(folder / "bin")})
     assert found.script == (script if is_module else str(folder / script))
     assert (found.is_module, " ".join(found.arguments), found.ranks) == (is_module, arguments, ranks)
@@ -62,9 +57,7 @@ def test_what_a_run_put_into_the_environment_is_left_out(folder: Path) -> None:
 
 def test_a_running_process_tells_its_command_folder_and_variables(folder: Path) -> None:
     ready = folder / "ready"
-    (folder / "train.py").write_text(
-        f"open({str(ready)!r}, 'w').close()\nimport time\ntime.sleep(120)", encoding="utf-8"
-    )
+    (folder / "train.py").write_text(f"open({str(ready)!r}, 'w').close()\nimport time\ntime.sleep(120)")
     environment = {"PATH": str(folder / "bin"), "BATCH": "8"}
     with subprocess.Popen([PYTHON, "train.py", "a b"], cwd=folder, env=environment) as job:
         try:
