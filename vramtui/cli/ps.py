@@ -354,7 +354,7 @@ def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> N
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
     unattributed = sum(gpu.unattributed or 0 for gpu in answer)
     processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
-    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
+    untold = any("processes" in gpu.absent or None in gpu.sizes for gpu in answer)
     at_least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
     facts = [f"all processes {at_least if untold else format_bytes(processes)}"]
     facts += [f"driver {format_bytes(driver)}"] if driver else []
