@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
-GUESS, ORDER, BLANK, PLACES = 1, 2, 4, 8
+GUESS, ORDER, BLANK, PLACES, ROWS = 1, 2, 4, 8, 16
 # Numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it before it is written.
 LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
@@ -131,7 +131,7 @@ class StorageValue:
         mirror: its bytes on the CPU; None while `fill` stands for all of them.
         fill: the one number that it was filled with.
         is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with PLACES: of places in a row,
-            which are sizes on the host; with BLANK: the host's memory was left unwritten; 0: it is known.
+            which are sizes on the host; with BLANK: the host's memory was left unwritten; with ROWS: of a mask's rows.
         part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
         epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
         is_there: the device's memory holds the value too.
@@ -247,8 +247,7 @@ class Values:
         self, tensor: Any, value: Any, *, is_guess: int = 0, epoch: int | None = None, is_new: bool = False
     ) -> None:
         """Let a tensor with a storage of its own, or a part of a known one, hold `value`, one of the CPU."""
-        storage = tensor.untyped_storage()
-        size = storage.nbytes()
+        size = tensor.untyped_storage().nbytes()
         if size > MOST * tensor.element_size():
             self.forget(tensor)
             return
@@ -485,6 +484,7 @@ class Values:
             result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
+        is_guess |= ROWS if is_guess and facts.name == "nonzero" else 0
         for one, entry in before:  # which were written through their mirrors
             if entry is not None and entry.part is not None:
                 self.lose(one, engine)
