@@ -20,6 +20,7 @@ from tests.examples import a_run
 from tests.json_schema import problems
 from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
+from vramtui.cli.dry_run import print_result
 from vramtui.cli.main import program
 from vramtui.cli.ps import document_of as hosts_document
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -84,6 +85,15 @@ def dry_runs() -> DryRunDocument:
         GpuAnswer(gpu="RTX4090", verdict="failed", error="the code failed", output=("said",)),
     )
     return DryRunDocument(command=("train",), engine="fake", exit_code=2, gpus=gpus)
+
+
+def test_a_job_without_phases_has_a_peak_and_no_place_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    result = dry_runs().gpus[0].result
+    assert result is not None
+    result = msgspec.structs.replace(result, peak_phase="", peak_step=-1)
+    print_result(result)
+    assert "Peak allocated 1000 B\n" in capsys.readouterr().out
+    assert "peak of allocated: 1000 B" in str(result)
 
 
 MADE: dict[str, tuple[Callable[[], object], ...]] = {"ps": (hosts,), "dry-run": (dry_runs,)}

@@ -191,8 +191,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             line = self.fit.line(self.name)
             caught = self.asked is not None and not self.doubts
             return f"{line}; the code caught a failed request of {format_bytes(self.asked)}" if caught else line
-        where = self.timeline[-1].phase if self.timeline else "build"
-        step = self.timeline[-1].step if self.timeline else -1
+        where, step = (self.timeline[-1].phase, self.timeline[-1].step) if self.timeline else ("build", -1)
         when = f"{where} of step {step}" if step >= 0 else where
         taken = f"{format_bytes(self.fit.needs)} of {format_bytes(self.total_memory)} taken"
         more = "more" if self.asked is None else f"{format_bytes(self.asked)} more"
@@ -200,10 +199,10 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
-        step = "" if self.peak_step < 0 else f" {self.peak_step}"
+        when = f", in {self.peak_phase} {self.peak_step}".removesuffix(" -1") if self.peak_phase else ""
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
-        lines.append(f"  peak of allocated, in {self.peak_phase}{step}: {format_bytes(self.peak_allocated, 2)}")
+        lines.append(f"  peak of allocated{when}: {format_bytes(self.peak_allocated, 2)}")
         categories = sorted(self.peak_categories.items(), key=lambda one: -one[1])
         lines += [f"    {name.replace('_', ' '):<12}{format_bytes(size, 2):>12}" for name, size in categories if size]
         return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
