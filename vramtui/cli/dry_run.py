@@ -263,13 +263,11 @@ def print_result(result: "DryRun") -> None:
     if result.timeline:
         print_timeline(result.timeline, width, bars)
     if result.torch:
-        when = f" in {result.peak_phase} of step {result.peak_step}".removesuffix(" of step -1")
-        bound = ", bounded (see the notes)" if result.bounded else ""
-        print(
-            bars.strong(
-                f"Peak allocated {format_bytes(result.peak_allocated, 2)}{when * bool(result.peak_phase)}{bound}"
-            )
+        when = f" in {result.peak_phase} of step {result.peak_step}".removesuffix(" of step -1") * bool(
+            result.peak_phase
         )
+        bound = ", bounded (see the notes)" if result.bounded else ""
+        print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)}{when}{bound}"))
         unit, name = unit_of(max(result.peak_categories.values(), default=0))
         for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
             if size:
