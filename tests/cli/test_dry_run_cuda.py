@@ -301,6 +301,12 @@ def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
     assert (result.verdict, result.bounded, result.ended_after) == ("fits", True, 30.0)
     assert result.verdict_line.endswith("spare; it was ended after 30 s")
     assert result.warnings == ("bounded: it was ended after 30 s, with 3 steps done; later ones may take more",)
+    (job,) = emulated().jobs
+    hello = msgspec.structs.replace(job.hello or sent.Hello(v=1, pid=7, at=1.0), torch="2.13.0")
+    early = msgspec.structs.replace(job, hello=hello, beat=None)
+    result = result_of(msgspec.structs.replace(emulated(), code=code, jobs=(early,), ended_after=30.0))
+    why = "it was ended after 30 s, before its first step; --timeout gives it more"
+    assert (result.verdict, result.unknown) == ("unknown", why)
 
 
 def test_what_was_read_and_what_did_not_start_is_shown_and_a_log_bounds_nothing() -> None:

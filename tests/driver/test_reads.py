@@ -114,7 +114,7 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     [
         ("train.py", "<module>", "storage.py"), ("train.py", "save", "serialization.py"),
         ("train.py", "load", "nn/modules/module.py"), ("safetensors/torch.py", "_to_ndarray", ""),
-        ("safetensors/torch.py", "_tobytes", ""),
+        ("safetensors/torch.py", "_tobytes", ""), ("runtime/utils.py", "is_invalid_grad_norm", ""),
         ("transformers/trainer.py", "_save_optimizer_and_scheduler", "storage.py"),
     ],
 )  # fmt: skip

@@ -34,11 +34,11 @@ TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "boo
 # Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
 FINITE = frozenset({"isnan", "isinf", "isfinite"})
 CHECKS = FINITE | {"allclose", "equal"}
-# Functions of libraries that log a loss and keep it for the next line of the log, or write tensors to a file
-# (safetensors 0.8, `_tobytes` up to 0.7).
+# Functions of libraries that log a loss and keep it for the next line of the log, write tensors to a file (safetensors
+# 0.8, `_tobytes` up to 0.7), or look whether a norm is finite and not negative, as zero is (DeepSpeed 0.19.8).
 KEEPING = {
     ("transformers/trainer.py", "_maybe_log_save_evaluate"), ("safetensors/torch.py", "_to_ndarray"),
-    ("safetensors/torch.py", "_tobytes"),
+    ("safetensors/torch.py", "_tobytes"), ("runtime/utils.py", "is_invalid_grad_norm"),
 }  # fmt: skip
 # What makes a number of Python's that may be a size; a loss is none.
 SIZES = frozenset({"item", "tolist", "int", "astype", "ceil", "floor", "round", "nonzero", "unique", "bincount"})

@@ -64,6 +64,7 @@ MOST_PLACES = 5
 LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
+ALL_TAKEN = "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
 # Folders that a loader can take, which divides LD_PRELOAD at spaces and colons (ld.so(8)), with room for names in them.
 LOADABLE = re.compile(r"[^\s:;$]{1,300}")
 Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
@@ -332,8 +333,13 @@ def result_of(run: CudaRun) -> DryRun:
     if run.without_device is not None:
         peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
         notes.append(ON_CARD_NOTE.format(*peaks))
+    unknown = ALL_TAKEN * (text is not None and any(place.takes_all for place in deciding))
     if run.ended_after is not None:
         doubts.append(f"it was ended after {run.ended_after:g} s")
+        phases = {row.phase for row in rows}
+        is_loop = "forward" in phases and "backward" not in phases  # of inference, perhaps without an end
+        if text is None and torch and not (run.serves or run.steps_done or is_loop):
+            unknown = f"{doubts[0]}, before its first step; --timeout gives it more"
         notes.append(f"bounded: {doubts[0]}, with {run.steps_done} steps done; later ones may take more")
     elif run.code and run.cut_short:
         doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
@@ -351,14 +357,12 @@ def result_of(run: CudaRun) -> DryRun:
             for place, other in run.other_ways.items()
             if not other.fits
         ]
-    if not_modelled:
-        doubts.append("it called functions that are not modelled, and may have gone on without")
-    if convolved:
-        doubts.append("cuDNN chose how to convolve without a device")
+    doubts += ["it called functions that are not modelled, and may have gone on without"] * bool(not_modelled)
+    doubts += ["cuDNN chose how to convolve without a device"] * bool(convolved)
     if own:
         notes.append(f"{NOT_STARTED}{', '.join(own)}")
-    if unknown := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
-        notes.append(f"not modelled: {', '.join(unknown)}; the figures are without what these take")
+    if beyond := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
+        notes.append(f"not modelled: {', '.join(beyond)}; the figures are without what these take")
     if deciding or unplaced:
         lines = []
         for place in deciding[:MOST_PLACES]:
@@ -391,11 +395,7 @@ def result_of(run: CudaRun) -> DryRun:
         exit_code=run.code,
         steps=run.steps_done,
         ended_after=run.ended_after,
-        unknown=(
-            "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
-            if text is not None and any(place.takes_all for place in deciding)
-            else ""
-        ),
+        unknown=unknown,
         doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
