@@ -46,11 +46,11 @@ async def test_exactly_one_panel_has_the_keys_and_a_theme_changes_colours_only()
                 await driver[1].press("tab")
                 assert driver[0].screen.focused is not None, place
         for place in SCREENS:
-            before = await go(driver, place)
+            before = (await go(driver, place)).replace("█", " ")  # which in true colours a filled space stands for
             for theme in THEMES:
                 driver[0].theme = theme.name
                 await settle(*driver)
-                assert screen_text(driver[0]) == before, (place, theme.name)
+                assert screen_text(driver[0]).replace("█", " ") == before, (place, theme.name)
 
 
 @every_size

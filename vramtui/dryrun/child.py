@@ -120,7 +120,7 @@ class HostMemory(NamedTuple):
 def memory_for_jobs() -> HostMemory:
     """The memory of the host, or of the control group, this process's or one above, that has the least left."""
     from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
-    from vramtui.agent.stream import host_memory  # noqa: PLC0415 - as above
+    from vramtui.agent.stream import host_memory  # noqa: PLC0415 - `vramtui run` starts without it
 
     host, killed = host_memory(), 0
     least = HostMemory(host["memory_total"] or 0, host["memory_available"], "this host", 0)

@@ -353,11 +353,12 @@ def _called(tree: ast.AST) -> set[str]:
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
-    """The innermost statement at a line (of a compound one its head), and the function that it is in."""
+    """The innermost statement at a line (of a compound one its head, also on one line), and the function around it."""
     statement: ast.stmt | None = None
     function: _Function = tree
     for node in ast.walk(tree):  # outer ones first
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+        is_head = isinstance(statement, (ast.If, ast.While)) and statement.lineno == line
+        if isinstance(node, ast.stmt) and not is_head and node.lineno <= line <= (node.end_lineno or node.lineno):
             statement = node
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 function = node

@@ -14,7 +14,6 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.dryrun.estimate import estimate_of
 from vramtui.dryrun.result import DryRun, JobCommand
 from vramtui.models.readers.bounded import open_plain
 
@@ -36,6 +35,8 @@ class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
     result: DryRun
 
     def finished(self) -> FinishedTrace:
+        from vramtui.dryrun.estimate import estimate_of  # noqa: PLC0415 - only where there is a trace
+
         return FinishedTrace(estimate_of(self.result, self.preset.preset.workload), self.result)
 
 

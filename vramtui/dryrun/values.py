@@ -485,6 +485,8 @@ class Values:
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
         is_guess |= ROWS if is_guess and facts.name == "nonzero" else 0
+        if is_guess and self._picked(facts, args) is not None:
+            is_guess = 0
         for one, entry in before:  # which were written through their mirrors
             if entry is not None and entry.part is not None:
                 self.lose(one, engine)
@@ -541,13 +543,18 @@ class Values:
         is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
         return is_alike if type(out) is bool else out
 
+    def _picked(self, facts: OperatorFacts, args: Any) -> Any:
+        """The number that any places pick from a known tensor of equal numbers; None of another."""
+        if facts.name not in PICKING or (value := self.value_of(args[0])) is None or not value.numel():
+            return None
+        with self._plainly():
+            return value.reshape(-1)[0].item() if bool((value == value.reshape(-1)[0]).all()) else None
+
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
         verdict, epoch = _sound(facts.name, args), None
-        if facts.name in PICKING and (value := self.value_of(args[0])) is not None and value.numel():
-            with self._plainly():
-                first, epoch = value.reshape(-1)[0], self.epoch
-                verdict = first.item() if bool((value == first).all()) else None
+        if (picked := self._picked(facts, args)) is not None:
+            verdict, epoch = picked, self.epoch
         if verdict is not None and self.is_plain(out) and self.is_followed(out):
             self.fill(out, verdict, epoch=epoch)
             return

@@ -31,12 +31,7 @@ class NotThereError(UserError):
 
 
 class PlaybackPosition:
-    """A position that moves with the clock while it plays, and stops at the end.
-
-    Args:
-        times: of the samples, in order; seconds since the epoch.
-        clock: seconds, of any origin.
-    """
+    """A position in the `times` of samples that moves with the clock while it plays, and stops at the end."""
 
     __slots__ = ("_clock", "_looked_at", "_times", "playing", "position", "speed")
 
@@ -187,15 +182,8 @@ class RecordedEstimates:
 
 
 class ReplayFeed:
-    """Brings a session to the playback's position, and delivers the sample of that position.
-
-    Earlier samples go only into the history. After a delivery it waits for `arrived`.
-
-    Args:
-        recording: the recording to play.
-        session: gets the recording's jobs and predictions from now on.
-        deliver: takes each sample that is to be ingested and shown.
-        clock: seconds, of any origin.
+    """Brings a session, which gets the recording's jobs and predictions from now on, to the playback's position, and
+    delivers the sample of that position. Earlier ones go only into the history. Then it waits for `arrived`.
 
     Attributes:
         playback: the position.

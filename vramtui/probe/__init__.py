@@ -13,7 +13,6 @@ import os
 import sys
 
 from .import_hook import when_imported
-from .socket_dir import CARD
 
 __all__ = ["start"]
 HOOKED = "_vramtui_probe"  # what `hook/sitecustomize.py` loads this package as
@@ -29,7 +28,7 @@ def start() -> None:
     if _started:
         return
     _started.append(True)
-    if CARD in os.environ:
+    if "VRAMTUI_CARD" in os.environ:  # as `socket_dir` has it, which a job without torch does not load
         from . import servers
 
         servers.prepare()
