@@ -263,9 +263,7 @@ def print_result(result: "DryRun") -> None:
     if result.timeline:
         print_timeline(result.timeline, width, bars)
     if result.torch:
-        when = f" in {result.peak_phase} of step {result.peak_step}".removesuffix(" of step -1") * bool(
-            result.peak_phase
-        )
+        when = f" in {result.peak_moment}" if result.peak_moment else ""
         bound = ", bounded (see the notes)" if result.bounded else ""
         print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)}{when}{bound}"))
         unit, name = unit_of(max(result.peak_categories.values(), default=0))
@@ -377,14 +375,8 @@ def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars)
     rows = []
     for one in largest:
         place = printable(one.module) or one.operator.removeprefix("aten.").removesuffix(".default")
-        rows.append(
-            (
-                format_column(one.bytes, unit),
-                one.category,
-                place,
-                printable(one.line.removeprefix(f"{Path.cwd()}{os.sep}")),
-            )
-        )
+        made_at = printable(one.line.removeprefix(f"{Path.cwd()}{os.sep}"))
+        rows.append((format_column(one.bytes, unit), one.category, place, made_at))
     title = f"SIZE {name}"
     size = max([len(row[0]) for row in rows] + [len(title)])
     module = max([len(row[2]) for row in rows] + [6])

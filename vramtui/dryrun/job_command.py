@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -141,10 +141,10 @@ def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None
 def _answer(
     path: Path, program: str, limit: float, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    run = partial(
-        subprocess.run, capture_output=True, check=False, stdin=subprocess.DEVNULL, text=True, errors="replace"
-    )
-    return run([path, "-c", program], timeout=limit, env=variables)
+    return subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
+        [path, "-c", program], capture_output=True, timeout=limit, check=False, stdin=subprocess.DEVNULL,
+        env=variables, text=True, errors="replace",
+    )  # fmt: skip
 
 
 def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:

@@ -96,6 +96,10 @@ class TracePoint(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int
 
 
+def _moment(phase: str, step: int) -> str:
+    return f"{phase} of step {step}" if step >= 0 else phase
+
+
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished trace; bytes throughout.
 
@@ -162,6 +166,11 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.device if self.gpus == 1 else f"{self.gpus}x{self.device}"
 
     @property
+    def peak_moment(self) -> str:
+        """The phase in which allocated peaks, and its step if it has one; empty without phases."""
+        return _moment(self.peak_phase, self.peak_step)
+
+    @property
     def fit(self) -> Fit:
         """The verdict by what was held; uncertain are the CUDA context and the workspaces of cuDNN."""
         needs = self.process if self.needs is None else max(self.needs, self.process)
@@ -191,15 +200,15 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             line = self.fit.line(self.name)
             caught = self.asked is not None and not self.doubts
             return f"{line}; the code caught a failed request of {format_bytes(self.asked)}" if caught else line
-        where, step = (self.timeline[-1].phase, self.timeline[-1].step) if self.timeline else ("build", -1)
-        when = f"{where} of step {step}" if step >= 0 else where
+        when = _moment(self.timeline[-1].phase, self.timeline[-1].step) if self.timeline else "build"
         taken = f"{format_bytes(self.fit.needs)} of {format_bytes(self.total_memory)} taken"
         more = "more" if self.asked is None else f"{format_bytes(self.asked)} more"
         short = "" if self.missing is None else f": {format_bytes(self.missing)} short"
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
-        when = f", in {self.peak_phase} {self.peak_step}".removesuffix(" -1") if self.peak_phase else ""
+        step = "" if self.peak_step < 0 else f" {self.peak_step}"
+        when = f", in {self.peak_phase}{step}" if self.peak_phase else ""
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
         lines.append(f"  peak of allocated{when}: {format_bytes(self.peak_allocated, 2)}")

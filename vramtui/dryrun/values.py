@@ -152,7 +152,7 @@ class StorageValue:
 class Values:
     def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
-        self.epoch = 0
+        self.epoch, self.rows = 0, ROWS  # which the probe, that imports nothing from here, asks about
         self.entries: dict[int, StorageValue] = {}
         self.guessed_on_host = self.drawn_on_host = 0  # storages that were marked so far; numbers drawn
         self._operators: dict[Any, OperatorFacts] = {}

@@ -77,7 +77,7 @@ class Refiner:
 
     Attributes:
         tell: called on the thread when something was found.
-        wanted: the job.
+        wanted: the job that is to be estimated next, if any.
     """
 
     def __init__(self, load: Callable[[], Estimator], settled: float = DEBOUNCE_SECONDS) -> None:

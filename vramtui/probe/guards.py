@@ -43,7 +43,7 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         is_unknown = tensor.is_cuda or (values.guessed_on_host and values.is_plain(tensor) and values.is_guess(tensor))
         if not is_unknown or not values.is_plain(tensor) or tensor.numel() != 1:
             return bool(ask(tensor))
-        if tensor.is_cuda and (values.is_guess(tensor) & 16 or values.value_of(tensor) is not None):  # ROWS of `values`
+        if tensor.is_cuda and (values.is_guess(tensor) & values.rows or values.value_of(tensor) is not None):
             return bool(ask(tensor))
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):

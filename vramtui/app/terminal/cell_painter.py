@@ -27,7 +27,7 @@ NOTHING: Cell = ("\0", None)
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 JUMP = 4  # bytes of unchanged cells that are shorter than the escape sequence that jumps over them
 FEW = 500  # stretches that are sorted by their styles
-WIDEST_FIGURE = 5  # columns; wider stretches, as a graph's, are no column of figures
+WIDEST_FIGURE = 5  # columns; a wider stretch belongs to a graph or a text
 BRIEF = 512  # bytes that a terminal shows at once anyway
 MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
 # A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
@@ -258,9 +258,8 @@ class _Writer:
             # figures may begin at different places.
             columns: list[list[_Stretch]] = []
             reached = -1
-            for stretch in sorted(of_style, key=lambda stretch: stretch.x):
-                if stretch.columns > WIDEST_FIGURE:
-                    continue
+            figures = (one for one in of_style if one.columns <= WIDEST_FIGURE)
+            for stretch in sorted(figures, key=lambda stretch: stretch.x):
                 if stretch.x > reached:
                     columns.append([])
                 columns[-1].append(stretch)

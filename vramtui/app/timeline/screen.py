@@ -354,7 +354,8 @@ class FineTrace(Framed[TimelineView]):
         line = outline(levels([point[1] for point in points], ceiling, plot_height), plot_height)
         # The peak's figure is on the side of its mark that has room.
         at = AXIS + max(range(len(points)), key=lambda at: points[at][0]) // 2
-        when = f" in {result.peak_phase} {result.peak_step + 1}".removesuffix(" 0") if result.peak_phase else ""
+        step = f" {result.peak_step + 1}" if result.peak_step >= 0 else ""
+        when = f" in {result.peak_phase}{step}" if result.peak_phase else ""
         text = f"peak {format_bytes(result.peak_allocated)}{when}"
         mark = (" " * at, f"▾ {text}") if at + 2 + len(text) <= width else (right(f"{text} ", max(0, at)), "▾")
         strips = [strip(((part, palette.ink("prediction", bold=True)) for part in mark), width, palette.text)]

@@ -85,11 +85,9 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         """`training 25 to 44 GiB: LoRA is not on the command line`; of a wider range only why it is unknown."""
         moving = [key for key in self.assumed if key != "model"]
         why = f"{words_of(moving)} {'is' if len(moving) == 1 else 'are'} not on the command line"
-        return (
-            f"{self.doing} {spanned(_gib(self.lowest), _gib(self.highest))}: {why}"
-            if self.is_answer
-            else f"cannot be predicted: {why}"
-        )
+        if not self.is_answer:
+            return f"cannot be predicted: {why}"
+        return f"{self.doing} {spanned(_gib(self.lowest), _gib(self.highest))}: {why}"
 
     def place_of(self, observed: int) -> str:
         if self.is_refuted_by(observed):

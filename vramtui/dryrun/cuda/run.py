@@ -357,8 +357,10 @@ def result_of(run: CudaRun) -> DryRun:
             for place, other in run.other_ways.items()
             if not other.fits
         ]
-    doubts += ["it called functions that are not modelled, and may have gone on without"] * bool(not_modelled)
-    doubts += ["cuDNN chose how to convolve without a device"] * bool(convolved)
+    if not_modelled:
+        doubts.append("it called functions that are not modelled, and may have gone on without")
+    if convolved:
+        doubts.append("cuDNN chose how to convolve without a device")
     if own:
         notes.append(f"{NOT_STARTED}{', '.join(own)}")
     if beyond := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:

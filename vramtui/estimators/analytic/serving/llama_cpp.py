@@ -256,7 +256,6 @@ def _own_context(model: TransformerModel, run: ServeRun, device: Device, gpus: i
     if gpus > 1:  # a GPU takes whole layers, or whole tensors of experts
         layer = Offloaded(model, run).weights() // model.num_hidden_layers
         room -= (gpus + 1) * layer // (6 if model.num_experts else 2)
-
     most, fewest = (
         sum(one.weights() + one.cache()[0] + one.compute()[0] for one in on_each(model, run, gpus, context))
         for context in (longest, least)
