@@ -14,8 +14,9 @@ LIST = Path(__file__).with_name("loaded_modules.txt")
 OTHERS = {"msgspec", "pynvml", "rich", "textual"}
 # Large modules that Watch does not need, though Textual or pynvml may import them.
 LEFT_OUT = {
-    "curses", "difflib", "doctest", "ipaddress", "locale", "multiprocessing", "pdb", "pickle", "shutil", "sqlite3",
-    "ssl", "statistics", "tarfile", "tempfile", "textual.command", "traceback", "unicodedata", "unittest", "xml",
+    "ast", "curses", "decimal", "difflib", "doctest", "ipaddress", "json", "locale", "multiprocessing", "pdb", "pickle",
+    "platform", "random", "shutil", "sqlite3", "ssl", "statistics", "tarfile", "tempfile", "textual.command",
+    "traceback", "unicodedata", "unittest", "uuid", "xml",
 }  # fmt: skip
 # Python runs it before the program; what it loads itself is loaded anyway.
 TELLER = """
@@ -24,8 +25,7 @@ import _thread, os, sys, time
 def tell():
     path = f"{os.environ['LOADED_MODULES']}.{os.getpid()}"  # children have the same environment
     while True:
-        with open(f"{path}.new", "w") as report:
-            report.write(" ".join(list(sys.modules)))
+        with open(f"{path}.new", "w") as report: report.write(" ".join(list(sys.modules)))
         os.replace(f"{path}.new", path)
         time.sleep(0.2)
 

@@ -628,17 +628,10 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
         more = f", CPU {cpu:.0f} %" if cpu else ""
         words = f"{title}: {count}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on GPU {where}"
     return ProcessRow(
-        "group",
-        identity,
-        first.gpu,
-        memory,
-        predicted=predicted,
-        is_assumed=any(row.is_assumed for row in rows),
-        is_quick=any(row.is_quick for row in rows),
-        note=f"{OPEN if is_open else CLOSED} {words}",
-        gpus=where if is_short else f"{len(gpus)} x",
-        user=(users.pop() or "") if len(users) == 1 else "",
-    )
+        "group", identity, first.gpu, memory, predicted=predicted, is_assumed=any(row.is_assumed for row in rows),
+        is_quick=any(row.is_quick for row in rows), note=f"{OPEN if is_open else CLOSED} {words}",
+        gpus=where if is_short else f"{len(gpus)} x", user=(users.pop() or "") if len(users) == 1 else "",
+    )  # fmt: skip
 
 
 def in_ranges(numbers: Sequence[int]) -> str:

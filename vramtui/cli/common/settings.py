@@ -1,7 +1,7 @@
 """The settings in force (option, environment, file, default), folders by the XDG base directories, and versions."""
 
 import os
-import platform
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -99,7 +99,7 @@ def still_running(runs: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
     from vramtui.core.runs.run import with_gone
     from vramtui.sources.host.processes import process_is_gone
 
-    return with_gone(runs, platform.node(), process_is_gone)
+    return with_gone(runs, os.uname().nodename, process_is_gone)
 
 
 def welcome_marker() -> Path:
@@ -111,7 +111,7 @@ def versions(sample: Sample) -> dict[str, str]:
     """Names and versions of what took part in reading `sample`; what is not there is left out."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions_by_name = {"vramtui": __version__, "python": platform.python_version()}
+    versions_by_name = {"vramtui": __version__, "python": sys.version.split()[0]}
     for package in ("nvidia-ml-py", "torch", "transformers"):
         with suppress(PackageNotFoundError):
             versions_by_name[package] = version(package)

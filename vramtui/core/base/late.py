@@ -6,6 +6,7 @@ seldom or not at all, which take 5 MB: a stand-in is imported instead of each.
 
 import gc
 import importlib
+import marshal
 import re
 import string
 import sys
@@ -17,11 +18,11 @@ from typing import Any
 # asyncio and shutil work without these.
 UNUSED = ("bz2", "lzma", "ssl")
 DEFERRED = (
-    "asyncio.sslproto", "asyncio.staggered", "ctypes.util", "difflib", "ipaddress", "locale", "mimetypes",
-    "msgspec._json_schema", "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs", "rich.padding",
-    "rich.panel", "rich.table", "rich.tree", "shutil", "tempfile", "textual.command", "textual.css._help_renderables",
-    "textual.css._help_text", "textual.pilot", "textwrap", "tokenize", "traceback", "typing_extensions", "unicodedata",
-    "urllib.parse", "uuid",
+    "ast", "asyncio.sslproto", "asyncio.staggered", "ctypes.util", "decimal", "difflib", "ipaddress", "json", "locale",
+    "mimetypes", "msgspec._json_schema", "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs",
+    "random", "rich.padding", "rich.panel", "rich.table", "rich.tree", "shutil", "tempfile", "textual.command",
+    "textual.css._help_renderables", "textual.css._help_text", "textual.pilot", "textwrap", "tokenize", "traceback",
+    "typing_extensions", "unicodedata", "urllib.parse", "uuid",
 )  # fmt: skip
 # The names of characters that are keys; of letters and digits none is asked for.
 PUNCTUATION = dict(zip(" " + string.punctuation, (
@@ -37,6 +38,11 @@ CHARACTERS = {name: character for character, name in PUNCTUATION.items()}
 KEYS = re.compile(
     ".|UP|DOWN|LEFT|RIGHT|HOME|END|PAGEUP|PAGEDOWN|ENTER|ESCAPE|TAB|BACKSPACE|DELETE|INSERT|SLASH|F[0-9]+"
 )
+
+TRUTH = {"True": True, "False": False, "None": None}
+LITERAL = re.compile(r"'[^'\\]*'|-?[1-9]\d*|0|\b(?:True|False|None)\b")
+LITERALS = re.compile(rf"\((?:(?:{LITERAL.pattern}), ?)+\)")
+PICKLE = b"\x80"  # how a pickle begins, and nothing of marshal's
 
 
 class LateName:
@@ -97,7 +103,44 @@ class UnicodeNames(LateModule):
         return CHARACTERS.get(name) or load(self.__name__).lookup(name)
 
 
-KINDS = {"typing_extensions": TypingExtensions, "unicodedata": UnicodeNames}
+class Types(LateModule):
+    """What others compare types with: msgspec and fractions ask whether a value is a Decimal or UUID, and none is."""
+
+    Decimal, UUID = type("Decimal", (), {}), type("UUID", (), {})
+    SafeUUID = type("SafeUUID", (), {"unknown": None})
+
+
+class Literals(LateModule):
+    def literal_eval(self, text: str) -> Any:  # noqa: ANN401 - what the text says
+        """The arguments of a key's action are numbers, words and truth values: `('batch size', -1,)`."""
+        words = LITERAL.findall(text) if LITERALS.fullmatch(text) else None
+        if words is None:
+            return load(self.__name__).literal_eval(text)
+        return tuple(word[1:-1] if word[0] == "'" else TRUTH[word] if word in TRUTH else int(word) for word in words)
+
+
+class Pickles(LateModule):
+    """Rich and Textual keep what a click on a cell does as bytes: mostly words in a dict."""
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401 - as the real one has it
+        try:
+            return marshal.dumps(value, 2)  # the same bytes for the same words: later versions count references
+        except ValueError:
+            return bytes(load(self.__name__).dumps(value))
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401 - what `dumps` was given
+        return load(self.__name__).loads(data) if data.startswith(PICKLE) else marshal.loads(data)  # noqa: S302 - our own
+
+
+class Random(LateModule):
+    def getrandbits(self, count: int) -> int:
+        return id(self) % (1 << count)  # rich numbers its links from there on
+
+
+KINDS: dict[str, type[LateModule]] = {
+    "ast": Literals, "decimal": Types, "pickle": Pickles, "random": Random, "typing_extensions": TypingExtensions,
+    "unicodedata": UnicodeNames, "uuid": Types,
+}  # fmt: skip
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a module

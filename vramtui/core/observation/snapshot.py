@@ -193,21 +193,13 @@ def take_snapshot(
             if preset_file and predicted:
                 peak = track.peak.bytes if track and track.peak else process.used_memory
                 comparison = compare(preset_file.key, predicted, observed(gpu, process, peak), process.used_memory)
-            has_graph = track is not None and bool(track.times)
-            holdings.append(
-                Holding(
-                    key=key,
-                    gpu_index=gpu.index,
-                    process=process,
-                    peak=track.peak if track else None,
-                    gone_at=track.gone_at if track else None,
-                    preset=preset_file.key if preset_file else None,
-                    is_assumed=preset_file is not None and preset_file.is_assumed,
-                    estimate=predicted,
-                    workload=preset_file.preset.workload if preset_file else None,
-                    comparison=comparison,
-                    times=(*track.times, track.last_seen) if track and has_graph else (),
-                    values=(*track.values, track.values[-1]) if track and has_graph else (),
-                )
-            )
+            known: dict[str, Any] = {} if preset_file is None else {
+                "preset": preset_file.key, "is_assumed": preset_file.is_assumed, "estimate": predicted,
+                "workload": preset_file.preset.workload, "comparison": comparison,
+            }  # fmt: skip
+            if track is not None:
+                known |= {"peak": track.peak, "gone_at": track.gone_at}
+                if times := track.times:
+                    known |= {"times": (*times, track.last_seen), "values": (*track.values, track.values[-1])}
+            holdings.append(Holding(key=key, gpu_index=gpu.index, process=process, **known))
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)
