@@ -104,7 +104,7 @@ class UnicodeNames(LateModule):
 
 
 class Types(LateModule):
-    """What others compare types with: msgspec and fractions ask whether a value is a Decimal or UUID, and none is."""
+    """msgspec and fractions ask of a value whether it is a Decimal or UUID. No value here is."""
 
     Decimal, UUID = type("Decimal", (), {}), type("UUID", (), {})
     SafeUUID = type("SafeUUID", (), {"unknown": None})
@@ -112,7 +112,7 @@ class Types(LateModule):
 
 class Literals(LateModule):
     def literal_eval(self, text: str) -> Any:  # noqa: ANN401 - what the text says
-        """The arguments of a key's action are numbers, words and truth values: `('batch size', -1,)`."""
+        """Arguments of a key are numbers, words and truth values: `('batch size', -1,)`."""
         words = LITERAL.findall(text) if LITERALS.fullmatch(text) else None
         if words is None:
             return load(self.__name__).literal_eval(text)
@@ -120,7 +120,7 @@ class Literals(LateModule):
 
 
 class Pickles(LateModule):
-    """Rich and Textual keep what a click on a cell does as bytes: mostly words in a dict."""
+    """Rich and Textual keep the action of a click as bytes: mostly words in a dict."""
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401 - as the real one has it
         try:
