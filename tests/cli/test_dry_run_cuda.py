@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from vramtui.dryrun.cuda.environment import DriverReport
 from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of, workspaces_on_card
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ConvolutionRun, ReadPlace
+from vramtui.dryrun.shield import Rest, awaits_requests
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Mode
 from vramtui.probe.servers import LISTENS
@@ -61,6 +63,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(("code", "sentence"), [
     ("pass", "no process of it used CUDA, so there is nothing to measure"),
     ("raise SystemExit(3)", "the job ended with 3 before it used CUDA"),
+    ("import os; os.kill(0, 9)", "the job was killed, by itself or by somebody: the host's memory did not run out"),
     ("import time; time.sleep(200)", "the job was ended after 5 s, before it used CUDA"),
 ])  # fmt: skip
 def test_a_job_that_does_not_come_to_cuda_is_one_sentence(python: str, code: str, sentence: str) -> None:
@@ -103,16 +106,22 @@ def test_a_job_without_pytorch_that_fails_for_lack_of_memory_does_not_fit(python
 ((_, SERVER),) = rows(__file__, "server")
 
 
-def test_a_server_ends_as_a_whole_once_the_process_that_listens_does(python: str, tmp_path: Path) -> None:
-    package = tmp_path / "uvicorn"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "server.py").write_text("class Server:\n    async def startup(self):\n        pass\n")
+def test_a_job_ends_as_a_whole_once_it_waits_for_requests(python: str, tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(SERVER)
     ran = run("--gpu", "RTX4090", "--timeout", "100", python, str(tmp_path / "serve.py"))
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("✓ fits RTX4090: needs 3.")
+    assert ran.stdout.startswith("✓ fits RTX4090: needs 4."), ran.stderr
     assert f"bounded: {LISTENS}" in " ".join(ran.stdout.split())
+
+
+def test_a_port_where_ranks_meet_awaits_no_requests_nor_is_a_job_that_computes_at_rest() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as waits:
+        own, rest = {os.getpid()}, Rest()
+        assert awaits_requests(own)
+        with socket.create_connection(waits.getsockname()), waits.accept()[0]:
+            assert not awaits_requests(own)
+    assert (sum(range(10**7)), rest.lasts(own))[1] == 0
+    time.sleep(0.3)
+    assert rest.lasts(own) > 0.2
 
 
 def test_a_dry_run_beside_its_job_has_the_processor_only_if_nobody_else_wants_it(python: str) -> None:

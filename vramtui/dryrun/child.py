@@ -147,6 +147,13 @@ def memory_for_jobs() -> HostMemory:
     return least._replace(killed=killed)
 
 
+def kills_for_memory() -> list[bytes]:
+    """How often the kernel killed a process as memory ran out, as it says since Linux 4.13."""
+    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+
+    return re.findall(rb"^oom_kill \d+", read_file(f"{SYSTEM}/proc/vmstat"), re.MULTILINE)
+
+
 def run_supervised(
     job: DryRunJob,
     command: Sequence[str],

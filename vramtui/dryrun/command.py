@@ -19,7 +19,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.workload import ServeRun
-from vramtui.dryrun.child import HostFullError, memory_for_jobs
+from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda, workspaces_on_card
@@ -297,9 +297,11 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
     how = device, count, tools.listen, tools.cache
-    began = time.monotonic()
+    began, kills = time.monotonic(), kills_for_memory()
     ran = run_cuda(job, *how, output, tools.cancel)
     if ran.code == KILLED and not ran.ended_after:
+        if kills and kills == kills_for_memory():
+            raise UserError("the job was killed, by itself or by somebody: the host's memory did not run out")
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
     again = msgspec.structs.replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from vramtui.probe.import_hook import when_imported
-from vramtui.probe.socket_dir import SERVED, listeners_folder
+from vramtui.probe.socket_dir import SERVED, STEPS, listeners_folder
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of os that change what their first paths name, and how many paths those are; then those that only look.
@@ -600,7 +600,8 @@ def _add_own_folders(places: dict[str, bool], path: str) -> None:
 
 
 GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
-LOADING = 60.0  # seconds for the processes of a job that serves to load what they hold
+LEAVING = 60.0  # seconds for the processes of a server to tell their end
+AT_REST, NEXT_TO_NOTHING = 10.0, 0.05  # seconds after which a server that does no more of a core's time awaits requests
 DAEMONS = 30.0  # seconds in which what a job has left behind it may begin to use CUDA, where nothing else of it did
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
@@ -629,6 +630,46 @@ def end_supervised(keeper: Any) -> int:
     return int(keeper.wait())
 
 
+class Rest:
+    """Since when a job's processes do next to nothing: their threads neither run nor wait for a core or a disk."""
+
+    def __init__(self) -> None:
+        self._looked = self._since = time.monotonic()
+        self._seen: dict[str, int] = {}  # ns of each thread
+
+    def lasts(self, pids: Iterable[int]) -> float:
+        """Seconds for which these have been at rest, as far as that was looked at."""
+        now, busy, seen = time.monotonic(), 0, dict[str, int]()
+        for pid in pids:
+            with contextlib.suppress(OSError):  # one has ended
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    ran, waited = (thread / "schedstat").read_bytes().split()[:2]
+                    seen[thread.name] = int(ran) + int(waited)
+                    is_on_disk = b") D " in (thread / "stat").read_bytes()
+                    busy += (1 << 62) * is_on_disk + seen[thread.name] - self._seen.get(thread.name, 0)
+        self._since = now if busy > NEXT_TO_NOTHING * 1e9 * (now - self._looked) else self._since
+        self._looked, self._seen = now, seen
+        return now - self._since
+
+
+def awaits_requests(pids: Iterable[int]) -> bool:
+    """Return whether one of the processes listens at a port of TCP without a connection."""
+    listening, connected, opened = dict[str, str](), set[str](), set[str]()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # as above
+            for one in list(Path(f"/proc/{pid}/fd").iterdir()):
+                with contextlib.suppress(OSError):  # it was closed
+                    opened.add(str(one.readlink()))
+            for table in ("tcp", "tcp6"):
+                for line in Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+                    _, own, _, state, *others = line.split()  # net/ipv4/tcp_ipv4.c
+                    if state == "0A":  # it listens (include/net/tcp_states.h)
+                        listening[f"socket:[{others[5]}]"] = own.rpartition(":")[2]
+                    elif state == "01":  # it is connected
+                        connected.add(own.rpartition(":")[2])
+    return any(port not in connected for inode, port in listening.items() if inode in opened)
+
+
 def keep_job() -> None:
     """Start a job in a shield and stay until it has ended; then end all that it left, and with a parent that was killed
     remove what this one would have removed. `sys.argv` has the order as JSON, then the job's command.
@@ -643,7 +684,7 @@ def keep_job() -> None:
         os.setpgid(0, 0)  # as a shell does
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _become(command, order["scratch"], order["unchanged"])
-    code, was_ended, waits, serves = 0, False, False, False
+    code, was_ended, waits, serves, rest = 0, False, False, False, Rest()
     until = float("inf") if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
     while True:
         try:
@@ -653,8 +694,6 @@ def keep_job() -> None:
         reports = Path(order["reports"] or os.devnull)
         users = {int(path.name.partition("-")[0]) for path in reports.glob("*.report")}
         used_cuda = not order["reports"] or bool(users)
-        if not serves and Path(reports, SERVED).exists():
-            serves, until = True, min(until, time.monotonic() + LOADING)
         if pid == job:
             code = 0 if serves else os.waitstatus_to_exitcode(status)
             waits = not (code or was_ended or used_cuda)
@@ -662,9 +701,13 @@ def keep_job() -> None:
         elif not pid:
             if waits and used_cuda and not was_ended:
                 waits, until = False, float("inf")
-            if time.monotonic() >= until or (serves and not started_by(os.getpid()) & users):
-                signal_all(started_by(os.getpid()), signal.SIGKILL)
-            seen = signal.sigtimedwait(ENDED, 0.2)
+            left, is_watched = started_by(os.getpid()), STEPS in os.environ and until == float("inf")
+            if time.monotonic() >= until or (serves and (rest.lasts(left) > GRACE or not left & users)):
+                signal_all(left, signal.SIGKILL)
+            elif is_watched and rest.lasts(left) > AT_REST and awaits_requests(left):
+                (reports / SERVED).touch()  # processes with a probe then tell their end
+                serves, until, rest = True, time.monotonic() + LEAVING, Rest()
+            seen = signal.sigtimedwait(ENDED, 1 if is_watched else 0.2)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE
                 signal_all(started_by(os.getpid()), signal.SIGTERM)

@@ -1,11 +1,10 @@
-"""Servers on an emulated card: they end once they listen, and weights of vLLM that are not there are made up."""
+"""Servers on an emulated card: vLLM and SGLang end once they listen, and missing weights of vLLM are made up."""
 
 import ctypes
 import importlib
 import os
 import signal
 import sys
-import threading
 from typing import Any
 
 from . import socket_dir
@@ -13,12 +12,11 @@ from .import_hook import ModuleChanges
 
 LOADERS = "vllm.model_executor.model_loader"
 GPTQ = "vllm.model_executor.layers.quantization"
-WRITING = ("batch_prefill", "batch_decode", "single_", "sampling", "page", "norm", "rope", "cascade", "silu", "gelu")
+WRITING = ("batch_", "single_", "sampling", "page", "norm", "rope", "cascade", "silu", "gelu", "trtllm_comm")
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
-LISTENS = "it serves requests; a dry run sends none, so what is loaded or computed for one is not in it"
-LEAVE: Any = []  # what tells the end of this process and ends it, where it has imported torch
+LISTENS = "it waits for requests: what one more would load or compute is not in it"
 CHANGES = ModuleChanges()
 
 
@@ -77,23 +75,14 @@ def choose_by_driver(module: Any) -> None:
 class _Nothing:
     """A module of FlashInfer's kernels that was never compiled: each of them does what it does on the card, nothing."""
 
-    def build_and_load(self) -> "_Nothing":
-        return self
-
     def __getattr__(self, name: str) -> Any:
         return None if name == "workspace_size" else lambda *_: [] if name == "plan" else None
-
-
-@CHANGES.when("flashinfer.comm.trtllm_ar")
-def compile_no_reductions(module: Any) -> None:
-    """Skip FlashInfer's reductions among ranks: they return nothing here, and compiling them takes nvcc and minutes."""
-    module.gen_trtllm_comm_module = _Nothing
 
 
 @CHANGES.around("flashinfer.jit.core", "JitSpec.build_and_load")
 @CHANGES.around("sglang.kernels.jit.utils.compile.loader", "load_jit")
 def compile_no_kernels(build: Any, what: Any, *names: Any, **files: Any) -> Any:
-    """Skip kernels too that write into tensors which Python gives them (FlashInfer 0.6.18, SGLang 0.5.20)."""
+    """Compile no kernels that write into tensors which Python gives them (FlashInfer 0.6.18, SGLang 0.5.20)."""
     sources, name = files.get("cuda_files"), str(getattr(what, "name", ""))
     is_writing = not sources[0].startswith("distributed") if sources else name.startswith(WRITING)
     return _Nothing() if is_writing else build(what, *names, **files)
@@ -132,49 +121,14 @@ def _has_weights(model: str) -> bool:
     return any(next(folder.glob(pattern), None) is not None for pattern in WEIGHTS)
 
 
-@CHANGES.around("aiohttp.web_runner", "TCPSite.start")
 @CHANGES.around("uvicorn.server", "Server.startup")
 async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """End a server as soon as it listens: vLLM as Ctrl-C's gentler sister would, SGLang later (below)."""
+    """End vLLM, whose processes never rest, as soon as it listens: as Ctrl-C's gentler sister would. What rests is
+    ended from outside (`awaits_requests`), and SGLang later (below).
+    """
     await startup(self, *arguments, **named)
-    if getattr(self, "started", True):
-        _end_served()
-
-
-@CHANGES.around("gunicorn.workers.sync", "SyncWorker.run")
-@CHANGES.around("gunicorn.workers.gthread", "ThreadWorker.run")
-@CHANGES.around("werkzeug.serving", "BaseWSGIServer.serve_forever")
-def end_instead(serve: Any, *arguments: Any, **named: Any) -> None:
-    """End a server that listens already; one in a thread is TensorBoard's, and a job trains meanwhile."""
-    if threading.current_thread() is threading.main_thread():
-        _end_served()
-    serve(*arguments, **named)
-
-
-def _end_served() -> None:
-    """End the job of this server, which listens, where it is to end by itself: its other processes as soon as they have
-    loaded what they hold (`_beat_on`), then the rest of it (`keep_job`).
-    """
-    is_over = socket_dir.STEPS in os.environ
-    if is_over and "vllm" in sys.modules:
+    if socket_dir.STEPS in os.environ and "vllm" in sys.modules and getattr(self, "started", True):
         os.kill(os.getpid(), signal.SIGTERM)
-    elif is_over and "sglang" not in sys.modules and (LEAVE or _has_card_beside()):
-        sys.stderr.write(f"{LISTENS}\n")
-        if socket_dir.REPORTS in os.environ:
-            open(os.path.join(os.environ[socket_dir.REPORTS], socket_dir.SERVED), "w").close()
-        (*LEAVE, lambda: os._exit(0))[0]()
-
-
-def _has_card_beside() -> bool:
-    """Return whether a child of the process whose multiprocessing started this one used the card: the process of
-    LitServe (0.2) that listens has no torch; a dashboard of a job that trains is another program.
-    """
-    process, reports = sys.modules.get("multiprocessing.process"), os.environ.get(socket_dir.REPORTS)
-    if process is None or process.parent_process() is None or not reports:
-        return False
-    with open("/proc/{0}/task/{0}/children".format(process.parent_process().pid), encoding="ascii") as file:
-        children = file.read().split()
-    return any(name.partition("-")[0] in children for name in os.listdir(reports))
 
 
 @CHANGES.around("sglang.srt.entrypoints.http_server", "_wait_and_warmup")

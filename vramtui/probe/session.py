@@ -21,7 +21,6 @@ LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread reports what no hook did: taking turns with it costs the job more
-SETTLED = 2.0  # seconds without another byte reserved after which a server has loaded its model
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
@@ -200,15 +199,11 @@ class ProbeSession:
 
     def _beat_on(self) -> None:
         channel, beat = self._channel, self._quiet(self._beat_if_due)
-        reports, settled = os.environ.get(socket_dir.REPORTS), 0.0
-        peaks: list[Any] = []
+        reports = os.environ.get(socket_dir.REPORTS)
         while self._channel is channel and not self._ended:
             beat(SILENCE)
-            if reports and os.path.exists(os.path.join(reports, socket_dir.SERVED)):  # by another process of the job
-                before, peaks = peaks, [one["reserved_peak"] for one in self._counters.read(time.monotonic()).values()]
-                settled = settled + SILENCE if peaks and peaks == before else 0.0
-                if settled >= SETTLED:
-                    self.leave()
+            if reports and os.path.exists(os.path.join(reports, socket_dir.SERVED)):
+                self.leave()
             time.sleep(SILENCE)
 
     def _beat_if_due(self, every: float) -> None:
@@ -306,13 +301,12 @@ class ProbeSession:
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
     if socket_dir.CARD in os.environ:
-        from . import emulated, servers
+        from . import emulated
         from .peak import PeakHistory
 
         reads = emulated.prepare(torch)
         peak = PeakHistory(torch, reads.workspaces) if socket_dir.REPORTS in os.environ else None
         session = ProbeSession(torch, reads.end, peak)
-        servers.LEAVE[:] = [session.leave]  # `start` has prepared them
     else:
         session = ProbeSession(torch)
     session.arm()

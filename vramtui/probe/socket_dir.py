@@ -12,7 +12,7 @@ OTHER_WAY = "VRAMTUI_OTHER_WAY"  # and for the line whose guessed condition goes
 CARD = "VRAMTUI_CARD"  # and for the card that it runs on where there is none
 REPORTS = "VRAMTUI_DRIVER_REPORT"  # and for the folder of what the simulated GPU's driver reports
 SUFFIX = ".sock"
-SERVED = "served"  # a file in the folder of reports, there once a server of the job listens
+SERVED = "served"  # a file in the folder of reports, there once the job waits for requests
 
 
 LONGEST = 60  # characters of a folder: of 107 that a socket's path may have, its name takes up to 47
