@@ -193,6 +193,7 @@ def test_ollama_qlora_and_commands_behind_two_dashes() -> None:
     assert document("Qwen3-8B", "--qlora")["workload"]["run"]["checkpointing"] == "full"
     for given in (("--checkpointing", "none"), ("--set", "run.checkpointing=none")):
         assert document("Qwen3-8B", "--qlora", *given)["workload"]["run"]["checkpointing"] == "none"
+    assert document("qwen3", "8b", "--train") == document("qwen3 8b", "--train")
     words = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16384", "--no-such-thing"]
     answers = [run(*given, "--gpu", "H100") if given[0] != "--" else run("--gpu", "H100", *given)
                for given in (["--", *words], [" ".join(words)])]  # fmt: skip

@@ -5,7 +5,6 @@ import platform
 import shlex
 import signal
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from vramtui.cli.common import exit_codes
-from vramtui.cli.common.console import print_json, print_table, text_width
+from vramtui.cli.common.console import filled, print_json, print_table, text_width
 from vramtui.cli.common.plot import NAMES, Bars, memory_curve
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -253,8 +252,7 @@ OF_OPTIMIZERS = {"step", "zero_grad"}
 def print_result(result: "DryRun") -> None:
     width = columns()
     bars = Bars()
-    verdict = textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
-    print(bars.strong(verdict))
+    print(bars.strong(filled(result.verdict_line, width)))
     torch = f", torch {result.torch}" if result.torch else ""
     print(
         f"{result.name}, compute capability {'.'.join(map(str, result.capability))}, "
@@ -288,7 +286,7 @@ def print_result(result: "DryRun") -> None:
 
 def print_note(note: str) -> None:
     first, *others = note.splitlines()
-    print(textwrap.fill(printable(first), columns(), subsequent_indent="  ", break_on_hyphens=False))
+    print(filled(first, columns()))
     for line in others:
         print(printable(line))
 
@@ -406,7 +404,7 @@ def columns() -> int:
 def show_phase(progress: "Progress") -> None:
     """Show the phase that ended last in a terminal's line; a notice stays."""
     if progress.notice:
-        sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
+        sys.stderr.write(filled(f"note: {progress.notice}", columns(), rest="") + "\n")
     else:
         step = f" of step {progress.step}" if progress.step >= 0 else ""
         line = f", {Path(progress.line).name}" if progress.line else ""

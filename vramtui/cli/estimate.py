@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.cli.common.console import print_json, print_table, text_width
+from vramtui.cli.common.console import filled, print_json, print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, for_terminal, go_on_unread, say
 from vramtui.cli.options import job_command
 from vramtui.core.base.errors import UserError
@@ -117,7 +116,7 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
             rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {refusal}"))
         else:
             fitting += fit.is_enough
-            spare = f"{'-' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
+            spare = f"{'−' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
             rows.append((device.name, memory, format_bytes(fit.needs), spare, f"{fit.sign} {fit.verdict}"))
             answer = estimate_document(one, estimates, device)
         answers.append({"device": device_document(device), "answer": answer, "refusal": refusal})
@@ -422,11 +421,8 @@ def _plain(value: object) -> str:
 
 def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:
     """`text` after `start`, continued below itself at the terminal's edge."""
-    indent = " " * len(start)
-    filled = textwrap.fill(
-        printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
-    )
-    print(_strong(filled) if strong else filled)
+    lines = filled(text, _columns(), start, " " * len(start))
+    print(_strong(lines) if strong else lines)
 
 
 def _columns() -> int:

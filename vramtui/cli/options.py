@@ -189,7 +189,7 @@ class WordedCommand(TyperCommand):
         own = takewhile(lambda word: word != "--" and (self.allow_interspersed_args or word[:1] == "-"), args)
         ErrorForm.is_json = "--json" in own and any(parameter.name == "json" for parameter in self.params)
         if any(parameter.name == "seq_len" for parameter in self.params):  # a job's flags
-            from vramtui.cli.synonyms import spell_words, with_command, with_each_once
+            from vramtui.cli.synonyms import spell_words, with_command, with_each_once, with_one_name
 
             known = {name: parameter for parameter in self.params for name in parameter.opts}
             single = {
@@ -198,6 +198,7 @@ class WordedCommand(TyperCommand):
                 if name.startswith("-") and not (getattr(one, "is_flag", False) or getattr(one, "multiple", False))
             }
             args = with_each_once(spell_words(with_command(args), known), single, joins=self.name == "estimate")
+            args = args if self.name == "fit" else with_one_name(args)
         try:
             rest = super().parse_args(ctx, args)
         except Exception as raised:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
+from itertools import takewhile
 from typing import get_args
 
 from vramtui.core.base.errors import UserError, nearest
@@ -20,15 +21,8 @@ MISSPELT = 0.8  # how alike a word behind an option that needs none is to one th
 _SHARINGS = {"--fsdp": ("--fsdp={}",), "--ddp": ("--train", "--set", "parallel.data={}")}
 # Programs from whose name on the words are a pasted command, unless they are an engine's name.
 STARTS = {
-    "vllm",
-    "llama-server",
-    "ollama",
-    "torchrun",
-    "accelerate",
-    "deepspeed",
-    "llamafactory-cli",
-    "axolotl",
-    "tune",
+    *("vllm", "llama-server", "ollama", "torchrun", "accelerate", "deepspeed", "llamafactory-cli", "axolotl", "tune"),
+    *("python", "python3"),
 }
 SERVE = (["--serve"], ["--backend"], ["--engine"])
 # Cards and how many: 2x4090, 2 x H100, H100x8, 4090x2, a100:8.
@@ -96,6 +90,17 @@ def with_command(words: list[str]) -> list[str]:
         at = start = next(places, len(words))
     command = words[start:]
     return [*words[:at], *(command if len(command) == 1 else [shlex.join(command)] if command else [])]
+
+
+def with_one_name(words: list[str]) -> list[str]:
+    """`words` with the first of them as one, if they are one known model's name: `qwen3 8b`."""
+    name = [*takewhile(lambda word: word[:1] != "-", words)]
+    if len(name) < 2:
+        return words
+    from vramtui.models.stores.resolve import other_spelling  # only for such a name
+
+    joined = " ".join(name)
+    return words if other_spelling(joined) is None else [joined, *words[len(name) :]]
 
 
 def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[str], bool]:

@@ -72,7 +72,7 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
     run: dict[str, Any] = {"kind": "infer", "precision": own.precision if isinstance(own, InferRun) else "bf16"}
     if isinstance(own, InferRun) and own.quantization in PUBLISHED:
         run["quantization"] = own.quantization
-    notes = f"Sizes from the bundled preset {known.key} ({name.rpartition('/')[2]} not downloaded)."
+    notes = f"Sizes by name from the bundled presets ({name.rpartition('/')[2]} not downloaded)."
     return checked_preset(name, {"name": name, "notes": notes, "model": model, "run": run | _lengths(model)})
 
 

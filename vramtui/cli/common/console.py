@@ -1,6 +1,7 @@
 """Tables for people, on a terminal or in a pipe; JSON for programs."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # rich takes milliseconds to load, and these characters are one column wide.
-NARROW = frozenset(map(chr, range(0x20, 0x7F))) | set("–Δ·…▾▴")
+NARROW = frozenset(map(chr, range(0x20, 0x7F))) | set("–−Δ·…▾▴")
 cell_len, set_cell_size = late("rich.cells:cell_len"), late("rich.cells:set_cell_size")
 PIPE_WIDTH = 400
 WHOLE = 1 << 20  # columns: more than any row has
@@ -23,6 +24,7 @@ NARROWEST = 12
 NARROWEST_TEXT = 40
 WIDEST_HELP = 110
 GAP = 3
+_UNIT = re.compile(r"(?<=\d) (?=%|[KMGT]i?B\b)")
 
 
 def print_json(document: object, *, single: bool = True) -> None:
@@ -102,23 +104,21 @@ def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
 def print_wrapped(text: str, width: int) -> None:
     """Each line of `text` broken between words where it is longer than `width` columns."""
     for line in text.splitlines():
-        if len(line) <= width and line.isascii():
-            print(printable(line).rstrip())
-            continue
         indent = line[: len(line) - len(line.lstrip())]
-        broken = textwrap.TextWrapper(width, "", indent or "  ", break_on_hyphens=False, break_long_words=False)
-        print(broken.fill(printable(line)))
+        print(filled(line, width, rest=indent or "  ", break_long_words=False))
+
+
+def filled(text: str, width: int, first: str = "", rest: str = "  ", *, break_long_words: bool = True) -> str:
+    """`text` broken between words, but not between a number and its unit."""
+    whole = _UNIT.sub("\N{NO-BREAK SPACE}", printable(text))
+    wrapper = textwrap.TextWrapper(width, first, rest, break_on_hyphens=False, break_long_words=break_long_words)
+    return wrapper.fill(whole).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
     """A page's `text` in lines as wide as the terminal: `first` before the first of them, `rest` before the others."""
-    return textwrap.wrap(
-        printable(text),
-        min(WIDEST_HELP, max(NARROWEST_TEXT, shutil.get_terminal_size((WIDEST_HELP, 24)).columns)),
-        initial_indent=first,
-        subsequent_indent=first if rest is None else rest,
-        break_on_hyphens=False,
-    )
+    width = min(WIDEST_HELP, max(NARROWEST_TEXT, shutil.get_terminal_size((WIDEST_HELP, 24)).columns))
+    return filled(text, width, first, first if rest is None else rest).splitlines()
 
 
 def plain_console(width: int | None) -> "Console":
