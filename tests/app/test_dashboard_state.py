@@ -105,7 +105,7 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     derived = DerivedPresets(lambda _, command: why[command], wait=True)
     seen = [scenes.process(pid, GIB // pid, command) for pid, command in enumerate(why, 1)]
     alone = state_with(scenes.sample(scenes.gpu(0, *seen)), derived=derived)
-    words = "jupyter: model unknown · x.py: model file not readable (owner bo) · m assigns"
+    words = "jupyter: model unknown · m assigns · x.py: model file not readable (owner bo)"
     assert alone.view().reason == words
     state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
     panel = known(state.view().panel)

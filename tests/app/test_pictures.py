@@ -106,10 +106,10 @@ async def test_the_monitors_pages_are_processes_and_their_memory() -> None:
             await press(*driver, key)
             return [name for name in PANELS if f" {name}" in screen_text(driver[0])]
 
-        assert await after("v") == ["Estimate"]
-        assert await after("M") == ["Processes ·"]
-        assert await after("v") == ["Memory ·"]
-        assert await after("v") == ["Processes ·"]
+        assert [await after(key) for key in "vMv"] == [["Estimate"], ["Processes ·"], ["Memory ·"]]
+        for key, place in (("down", 1), ("v", 1), ("down", 2), ("v", 2), ("up", 1), ("v", 1)):  # on both pages
+            await press(*driver, key)
+            assert driver[0].state.view().chosen_at == place
         await driver[1].resize_terminal(80, 24)
         await settle(*driver)
         assert await after("down") == ["Processes ·", "Memory ·"]

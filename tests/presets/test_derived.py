@@ -177,3 +177,4 @@ def test_a_model_file_of_another_user_is_the_reason(tmp_path: Path) -> None:
         os._exit(0)
     assert os.read(told, 200) == b"model file not readable (owner root)"
     assert why_none(1 << 22, command) == "its model's file names no known model"
+    assert why_none(1 << 22, f"{command}2") == "model file not found"

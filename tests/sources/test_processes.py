@@ -179,9 +179,13 @@ def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytes
     assert row.name
 
 
-def test_a_user_without_a_name(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    assert look(table, os.getpid()).user == str(os.getuid())
+def test_a_user_without_a_name_or_letters_that_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = enumerate(("anna", "jörg", "мария", "j\udcc3\udcb6rg"))
+    users = {uid: pwd.struct_passwd((name, "", uid, uid, "", "", "")) for uid, name in names}
+    monkeypatch.setattr(pwd, "getpwuid", users.__getitem__)
+    for wanted in ("anna jörg мария jörg 4", "anna jörg 2 jörg 4"):
+        assert [processes.user_name(uid) for uid in range(5)] == wanted.split()
+        monkeypatch.setenv("VRAMTUI_ASCII", "1")
 
 
 @pytest.mark.parametrize("title", ["VLLM::EngineCore_DP0", "sglang::scheduler_TP0"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from vramtui.cli.common import exit_codes
-from vramtui.cli.common.console import filled, print_json, print_table, text_width
+from vramtui.cli.common.console import filled, print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.plot import NAMES, Bars, memory_curve
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -133,7 +133,7 @@ def dry_run(
             print_table(("GPU", "ALLOCATED", "RESERVED", "PROCESS", "OF", "VERDICT"), rows, right=(1, 2, 3, 4))
             for answer in answers:
                 for sentence in () if answer.result is None else answer.result.warnings:
-                    print_note(f"note: {answer.gpu}: {sentence}")
+                    print_wrapped(f"note: {answer.gpu}: {sentence}", text_width(PIPE_WIDTH))
         else:
             if result is not None:
                 print_result(result)
@@ -241,8 +241,7 @@ def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host
     )
 
 
-PIPE_WIDTH = 120
-NARROWEST = 60
+PIPE_WIDTH, NARROWEST = 120, 60
 MOST_STEPS = 6
 MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and others of the script
 GAP = "  "
@@ -250,7 +249,7 @@ OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: "DryRun") -> None:
-    width = columns()
+    width = max(text_width(PIPE_WIDTH), NARROWEST)
     bars = Bars()
     print(bars.strong(filled(result.verdict_line, width)))
     torch = f", torch {result.torch}" if result.torch else ""
@@ -281,14 +280,7 @@ def print_result(result: "DryRun") -> None:
     else:  # a program without PyTorch
         print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
     for sentence in result.warnings:
-        print_note(f"note: {sentence}".replace(f"{Path.cwd()}{os.sep}", ""))
-
-
-def print_note(note: str) -> None:
-    first, *others = note.splitlines()
-    print(filled(first, columns()))
-    for line in others:
-        print(printable(line))
+        print_wrapped(f"note: {sentence}".replace(f"{Path.cwd()}{os.sep}", ""), width)
 
 
 def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None:
@@ -397,14 +389,10 @@ def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars)
     print()
 
 
-def columns() -> int:
-    return max(text_width(PIPE_WIDTH), NARROWEST)
-
-
 def show_phase(progress: "Progress") -> None:
     """Show the phase that ended last in a terminal's line; a notice stays."""
     if progress.notice:
-        sys.stderr.write(filled(f"note: {progress.notice}", columns(), rest="") + "\n")
+        sys.stderr.write(filled(f"note: {progress.notice}", text_width(PIPE_WIDTH), rest="") + "\n")
     else:
         step = f" of step {progress.step}" if progress.step >= 0 else ""
         line = f", {Path(progress.line).name}" if progress.line else ""

@@ -372,13 +372,13 @@ def _print_parts(estimate: Estimate, unit: int, size_title: str) -> None:
     name_width = max([len(printable(part.name)) for part in estimate.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in estimate.parts))
     numbers = NUMBERS.format(size=size_title, exact="BYTES", peak="AT PEAK")
-    arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
+    arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= text_width(PIPE_WIDTH) else ""
     print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
     for part in estimate.parts:
         alive = UNKNOWN if part.at_peak == 0 else format_column(part.at_peak, unit)
         sizes = NUMBERS.format(size=format_column(part.bytes, unit), exact=f"{part.bytes:,}", peak=alive)
         start = f"{printable(part.name):<{name_width}}  {sizes}"
-        if len(start) + NARROWEST > _columns():
+        if len(start) + NARROWEST > text_width(PIPE_WIDTH):
             print(start.rstrip())
             start = "    "
         _print_wrapped(start, f"{part.formula} [{sources.index(part.source) + 1}]")
@@ -408,9 +408,8 @@ def _print_parts(estimate: Estimate, unit: int, size_title: str) -> None:
 
 def _stated(above: float, below: float | None) -> str:
     """How far the process may be from it, either way."""
-    more = f"{above * 100:.1f} % more"
-    less = f"{(above if below is None else below) * 100:.1f} % less"
-    return f"the process may need up to {more} or {less}"
+    below = above if below is None else below
+    return f"the process may need up to {above * 100:.1f} % more or {below * 100:.1f} % less"
 
 
 def _plain(value: object) -> str:
@@ -421,12 +420,8 @@ def _plain(value: object) -> str:
 
 def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:
     """`text` after `start`, continued below itself at the terminal's edge."""
-    lines = filled(text, _columns(), start, " " * len(start))
+    lines = filled(text, text_width(PIPE_WIDTH), start, " " * len(start))
     print(_strong(lines) if strong else lines)
-
-
-def _columns() -> int:
-    return text_width(PIPE_WIDTH)
 
 
 def _strong(text: str) -> str:

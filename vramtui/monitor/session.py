@@ -272,11 +272,11 @@ class MonitorSession:
         if _job(process) in waiting:
             return f"{_name(process)}: looking for its model"
         why = reasons.get(_job(process)) or ("model unknown" if process.command_or_name else "command unknown")
-        words = [f"{_name(process)}: {why}"]
+        words = [f"{_name(process)}: {why} · m assigns"]  # first, as the line may be cut
         for gpu in self.sample.gpus if self.sample is not None and reasons and not self.matched else ():
             others = {_job(it): it for it in gpu.facts if it.pid != process.pid}
             words += [f"{_name(others[job])}: {reasons[job]}" for job in others if job in reasons]
-        return f"{' · '.join(words[:3])} · m assigns"
+        return " · ".join(words[:3])
 
     def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
         host = sample.host.name

@@ -31,7 +31,7 @@ from vramtui.presets.model_presets import filled, preset_of
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text, parse_preset
-from vramtui.presets.schema import SHOWN, Key, dotted, find_faults, options_of, preset_type, struct_for
+from vramtui.presets.schema import Key, dotted, find_faults, options_of, preset_type, short, struct_for
 from vramtui.presets.toml_text import keep_line_ends, key_lines, same_ends, set_values, value_text
 from vramtui.presets.whole_files import NotDurableError, write_preset_text
 
@@ -444,18 +444,22 @@ class Draft:
             self._become(after, f"line {top + 1}" if in_one_line else "")
 
     def set_value(self, key: str, raw: str) -> None:
-        """Take what was typed into the form for a dotted key. If it cannot be in TOML, the text before it stays and
-        `problems` has the reason; anything else goes into the text, even if it is wrong.
+        """Take what was typed into the form for a dotted key. If it cannot be in TOML, or is a number beyond limits,
+        the text before it stays and `problems` has the reason; anything else goes into the text, even if it is wrong.
         """
-        field = fields_of(self.form).get(key)
+        field, text, wrong = fields_of(self.form).get(key), self.text, ""
         try:
-            item = self._item(key, field, raw)
-            text = self.text if item is None else set_values(self.text, {key: item})
+            if (item := self._item(key, field, raw)) is not None:
+                text = set_values(self.text, {key: item})
+                faults = find_faults(toml.loads(text)) if field and field.kind in {"int", "float"} else ()
+                wrong = next((fault.sentence for fault in faults if dotted(fault.key) == key), "")
         except UserError as error:
+            wrong = str(error)
+        if wrong:
             if self._place == key and self._done:
                 self.text, self._place = self._done.pop(), ""
                 self._read()
-            self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
+            self._refused[key] = raw, PresetProblem(field.line if field else None, key, wrong)
             return
         self._refused.pop(key, None)
         self._become(text, key)
@@ -475,7 +479,7 @@ class Draft:
         if not field.settable:
             raise UserError(f"{key} spans several lines; change it in the text (F6)")
         if field.kind in {"text", "choice"}:
-            return raw
+            return int(raw) if raw in field.choices and raw.isdecimal() else raw
         typed = raw.strip()
         if field.kind == "int" and not _is_value(typed):
             typed = whole(typed) or typed  # 32k, 1M, 32,768
@@ -485,13 +489,11 @@ class Draft:
         if not typed:
             raise UserError(f"{key} is empty; {NEEDED[field.kind]}")
         if not _is_value(typed) or ("\n" in typed and field.kind not in {"list", "table"}):
-            shown = printable(typed)
-            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
-            raise UserError(f"{key} is '{shown}'; {NEEDED[field.kind]}")
+            raise UserError(f"{key} is '{short(typed)}'; {NEEDED[field.kind]}")
         try:
             item = tomlkit.value(typed)
         except (TOMLKitError, ValueError):
-            raise UserError(f"{key} cannot be '{printable(typed[:SHOWN])}'; {NEEDED[field.kind]}") from None
+            raise UserError(f"{key} cannot be '{short(typed)}'; {NEEDED[field.kind]}") from None
         return None if field.value is not None and value_text(item.unwrap()) == field.value else item
 
     def unset(self, key: str) -> None:

@@ -80,16 +80,16 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return _short(str(value)) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a number too large"
+        return short(str(value)) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a number too large"
     if isinstance(value, NotFinite):
-        return _short(value.text)
+        return short(value.text)
     names = {str: "text", list: "a list", dict: "a table", type(None): "empty"}
     if isinstance(value, (dt.date, dt.time)):
         return "a date"
     return names.get(type(value), "something else")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     safe = printable(text)
     return safe if len(safe) <= SHOWN else safe[: SHOWN - 1] + "…"
 
@@ -225,6 +225,6 @@ def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]
 
 
 def _not_one_of(full: str, value: object, known: list[str]) -> str:
-    shown = repr(_short(value)) if isinstance(value, str) else describe(value)
+    shown = repr(short(value)) if isinstance(value, str) else describe(value)
     guess = nearest(value, known) if isinstance(value, str) else ""
     return f"{full} is {shown}{guess}; it is one of: {', '.join(known)}"

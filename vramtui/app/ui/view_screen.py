@@ -409,7 +409,14 @@ class ViewScreen(CurrentSize, Screen[None]):
         at = next(i for i, page in enumerate(self.PAGES) if self.has_class(f"page-{page}"))
         self.remove_class(f"page-{self.PAGES[at]}")
         self.add_class(f"page-{self.PAGES[(at + 1) % len(self.PAGES)]}")
-        self.call_after_refresh(self.watch_view, self.view)
+        self.call_after_refresh(self.show_page)
+
+    def show_page(self) -> None:
+        """Draw the page, and focus the first panel again if the one with the focus is hidden."""
+        self.watch_view(self.view)
+        first = self.query(self.FIRST_FOCUS).first()
+        if first.region and (self.focused is None or not self.focused.region):
+            first.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys for pages only if not everything fits."""

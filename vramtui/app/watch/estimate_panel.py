@@ -170,7 +170,7 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
     if process is None:
         return paragraph(NO_PRESET if view.chosen is None or view.chosen.kind != "group" else OF_GROUP, palette, width)
     lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
-    lines += paragraph(view.reason.removesuffix(" · m assigns"), palette, width)
+    lines += paragraph(view.reason.replace(" · m assigns", "", 1), palette, width)
     if view.reported is not None:
         rows = shown_rows(compare_ledgers(view.reported, Ledger()))
         lines += part_lines(rows, [sizes("peak", SIDE, lambda row: row.predicted)], palette, width)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container, Vertical
 
 from vramtui.app.context import AppContext, FieldStepped, GpuChosen, why_no_preset
@@ -16,7 +17,7 @@ from vramtui.app.ui.lines import RowChosen, SortChosen
 from vramtui.app.ui.view_screen import Banner, Header, KeyBar, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
-from vramtui.app.watch.process_table import ProcessTable
+from vramtui.app.watch.process_table import ProcessTable, Rows
 from vramtui.app.watch.signals import SignalController
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import ProcessKey
@@ -45,7 +46,7 @@ class Watch(ViewScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (MEDIUM, "-medium"), (TALL, "-tall")]
-    BINDINGS = WATCH_BINDINGS
+    BINDINGS = [*WATCH_BINDINGS, Binding("up,k", "row(-1)", show=False), Binding("down,j", "row(1)", show=False)]
     PLACE = "watch"
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
@@ -101,7 +102,10 @@ class Watch(ViewScreen):
                 super().action_page()
         else:
             self.toggle_class("-folded")
-            self.call_after_refresh(self.watch_view, self.view)
+            self.call_after_refresh(self.show_page)
+
+    def action_row(self, step: int) -> None:
+        self.query_one(Rows).action_move(step)
 
     def on_row_chosen(self, message: RowChosen[RowId]) -> None:
         self._state.select(message.row, freeze=True)

@@ -176,6 +176,8 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
     for place in (path, *path.parents):
         try:
             owner = place.stat().st_uid
+        except FileNotFoundError:  # its folder can be searched
+            break
         except OSError:
             continue
         if place == path and os.access(path, os.R_OK):

@@ -4,6 +4,7 @@ import math
 import os
 import pwd
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -15,7 +16,7 @@ from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, par
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import ascii_wanted, plain_text, printable
 from vramtui.core.observation.readings import (
     CLOCKS_APART,
     Absence,
@@ -248,11 +249,13 @@ def _container(pid: int, environment: bytes) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return the user's name; the number if it has none."""
+    """Return the user's name; the number if it has none, or letters that the terminal lacks."""
     try:
-        return printable(pwd.getpwuid(uid).pw_name)
+        name = os.fsencode(pwd.getpwuid(uid).pw_name).decode("utf-8", "replace")
     except KeyError:
         return str(uid)
+    is_plain = name.isascii() or not ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
+    return printable(name) if is_plain or "?" not in plain_text(name) else str(uid)
 
 
 def real_user(pid: int) -> int:
