@@ -100,7 +100,7 @@ class HostFullError(UserError):
 
 # A job that fills the memory is ended when this much is left: bytes, or one part in so many; a quarter of little.
 LEAST_LEFT, SHARE_LEFT, SHARE_OF_LITTLE = GIB, 20, 4
-LOOK_EVERY = 0.5  # seconds between looks at how much of a full host's memory is the job's
+LOOK_EVERY, FASTEST = 0.5, 32 * GIB  # seconds between looks at the host's memory; bytes that jobs fill in a second
 _HELD = re.compile(rb"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)  # of /proc/PID/smaps_rollup, Linux 5.4 on
 # Files of a control group of memory by its controller's name, of version 2 and 1 (Linux, cgroup-v2.rst and
 # cgroup-v1/memory.rst): the limit, what it holds, and how many of its processes the kernel killed.
@@ -194,10 +194,14 @@ def run_supervised(
         while not is_over() and keeper.poll() is None:
             if cancel is not None and cancel.is_set():
                 raise CancelledError
+            time.sleep(0.05)
+            if time.monotonic() < next_look:
+                continue
             total, free, owner, _ = memory_for_jobs()
             least = max(min(LEAST_LEFT, total // SHARE_OF_LITTLE), total // SHARE_LEFT)
-            if free is not None and free < least and time.monotonic() >= next_look:
-                next_look = time.monotonic() + LOOK_EVERY
+            left = LOOK_EVERY if free is None or free < least else (free - least) / FASTEST
+            next_look = time.monotonic() + min(LOOK_EVERY, left)
+            if free is not None and free < least:
                 processes = started_by(keeper.pid)
                 # Each one's share of what it shares, and no files, which can be read again.
                 shares = (_HELD.findall(read_file(f"/proc/{pid}/smaps_rollup")) for pid in processes)
@@ -208,7 +212,6 @@ def run_supervised(
                         f"{format_bytes(total)}, others {format_bytes(max(total - free - own, 0))}, and "
                         f"{format_bytes(free)} was left"
                     )
-            time.sleep(0.05)
     finally:
         code = end_supervised(keeper)
     if code and (after := memory_for_jobs()).killed > before.killed:

@@ -219,8 +219,9 @@ def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Eng
     return JobTrace(preset=preset_of_command(command, answer.result), device=device, result=answer.result)
 
 
-def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunTools) -> GpuAnswer:
-    """Run a prepared job on so many of one kind of GPU, with the engine that `engine_of` chose.
+def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunTools, full: str = "") -> GpuAnswer:
+    """Run a prepared job on so many of one kind of GPU, with the engine that `engine_of` chose, or with engine `fake`
+    because the host was too `full` for the other.
 
     Raises:
         UserError: the engine cannot run any job here.
@@ -228,22 +229,10 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
     """
     device, count = gpu
     name = device.name if count == 1 else f"{count}x{device.name}"
-    full = ""
     with tempfile.TemporaryFile() as output:
         how = job, device, count, tools, None if job.show_output else output
         try:
-            try:
-                result = _by_cuda(*how) if engine == "cuda" else _by_fake(*how)
-            except UserError as error:
-                refused = _REFUSED.search(_printed(output))
-                if engine == "fake" or not (refused or isinstance(error, HostFullError)):
-                    raise
-                full = f"with engine cuda {refused[0] if refused else error}"
-                if job.engine == "cuda":
-                    raise UserError(f"{full}; {WAYS}") from None
-                output.truncate(0)
-                result = _by_fake(*how)
-                result = msgspec.structs.replace(result, warnings=(f"engine fake: {full}", *result.warnings))
+            result = _by_cuda(*how) if engine == "cuda" else _by_fake(*how)
         except TraceFailedError as failed:
             command = shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
             needs = full or NEEDS_CUDA.format(command=command) * failed.beyond_trace
@@ -252,8 +241,14 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 gpu=name, verdict="failed", error="; ".join(filter(None, (str(failed), needs))), output=lines
             )
         except UserError as error:
-            lines, last = last_words(_printed(output))
-            is_full = full or isinstance(error, HostFullError)
+            refused = _REFUSED.search(printed := _printed(output))
+            is_full = isinstance(error, HostFullError) or (engine == "cuda" and refused is not None)
+            if is_full and engine == "cuda":
+                full = f"with engine cuda {refused[0] if refused else error}"
+                if job.engine is None:
+                    return dry_run(job, gpu, "fake", tools, full)
+                error = UserError(f"{full}; {WAYS}")
+            lines, last = last_words(printed)
             # A job whose time was over has none in what it printed last, unless that is an exception.
             has_reason = last and not is_full and ("ended after" not in str(error) or _EXCEPTION.match(last))
             text, stated = "\n".join(lines), f"{error}: {last}" if has_reason else str(error)
@@ -264,6 +259,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 asked = max(count, *map(int, numbers))
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
+    if full:
+        result = msgspec.structs.replace(result, warnings=(f"engine fake: {full}", *result.warnings))
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
         why = next((LISTENS for warning in result.warnings if LISTENS in warning), "it ran on the CPU")
         what = f"{printable(' '.join(job.words))} put nothing on the GPU: {why}"
