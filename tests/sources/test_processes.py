@@ -97,7 +97,7 @@ def test_a_containers_name_is_found(table: ProcessReader, clock: Clock, monkeypa
 
 def test_cpu_is_that_between_two_looks(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = 5.0
-    monkeypatch.setattr(processes, "read_stat", lambda _: ("busy", b"R", seconds, 100, 2))
+    monkeypatch.setattr(processes, "read_stat", lambda _: ("busy", b"R", seconds, 100, 2, 1))
     assert look(table, NOBODY).cpu_percent is None
     seconds, clock.now = 8.0, clock.now + 2
     assert look(table, NOBODY).cpu_percent == 150.0
@@ -144,7 +144,7 @@ def test_zombie(table: ProcessReader, clock: Clock) -> None:
 
 def test_a_reused_pid_is_another_process(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     start = 100
-    monkeypatch.setattr(processes, "read_stat", lambda _: (f"run{start}", b"S", 1.0, start, 2))
+    monkeypatch.setattr(processes, "read_stat", lambda _: (f"run{start}", b"S", 1.0, start, 2, 1))
     first = look(table, NOBODY)
     start, clock.now = 200, clock.now + 1
     second = look(table, NOBODY)
@@ -213,9 +213,9 @@ def test_names_with_brackets_and_the_machines_work_are_those_of_psutil() -> None
 def test_thousands_have_their_turn(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def stat(pid: int) -> tuple[str, bytes, float, int, int]:
+    def stat(pid: int) -> tuple[str, bytes, float, int, int, int]:
         asked.append(pid)
-        return "busy", b"R", clock.now, 100, 2
+        return "busy", b"R", clock.now, 100, 2, 1
 
     monkeypatch.setattr(processes, "read_stat", stat)
     pids = set(range(3_000_000, 3_001_000))
@@ -256,7 +256,7 @@ def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unchanged_rows_are_one_object(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    fixed: Callable[[int], tuple[str, bytes, float, int, int]] = lambda _: ("still", b"S", 1.0, 100, 2)  # noqa: E731 - a stand-in
+    fixed: Callable[[int], tuple[str, bytes, float, int, int, int]] = lambda _: ("still", b"S", 1.0, 100, 2, 1)  # noqa: E731 - a stand-in
     monkeypatch.setattr(processes, "read_stat", fixed)
     look(table, NOBODY)
     clock.now += 1
@@ -283,7 +283,7 @@ def test_a_list_has_the_rows_that_its_processes_have_one_by_one(lists: Any) -> N
     clock = Clock()
     now = [b"S", 0.0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "read_stat", lambda _: ("still", now[0], now[1], 100, 2))
+        patch.setattr(processes, "read_stat", lambda _: ("still", now[0], now[1], 100, 2, 1))
         table = ProcessReader(clock)
         for listed, busy, letter, worked in lists:
             clock.now += 1

@@ -27,12 +27,14 @@ TITLES = ("VLLM::", "sglang::")
 SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "ash", "nu", "xonsh", "elvish", "pwsh"))
 
 
-def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None) -> dict[str, Any] | None:
+def ancestors_of(
+    pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None, above: int | None = None
+) -> dict[str, Any] | None:
     """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
     where it is the first of its tree itself, None if its parent is not known. `seen` is what was read for other
-    processes a moment ago; the processes of a job have the same above them.
+    processes a moment ago; the processes of a job have the same `above` them, which is the parent's pid where known.
     """
-    owner, above = _owner(pid, proc), _parent(pid, proc)
+    owner, above = _owner(pid, proc), _parent(pid, proc) if above is None else above
     if owner is None or above is None:
         return None
     seen = {} if seen is None else seen

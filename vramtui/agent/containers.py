@@ -19,6 +19,7 @@ the machine's own where it shares the machine's network.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -41,6 +42,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:\0|$)")
 
 
+@functools.lru_cache(1024)  # most processes of a host are in the same groups
+def _is_in_none(groups: str) -> bool:
+    return not any(pattern.search(groups) for pattern in (_SLURM, _POD, _ID, _LXC))
+
+
 def container_of(groups: bytes, environment: bytes = b"") -> str | None:
     """`slurm 4711.0`, `pod team/train-0`, `pod 1a2b3c4d`, `docker trainer`, `docker 3f2a9c0d1e2f`, `lxc web` or
     `apptainer torch.sif`; None of a process that is in none of them, or where this program is in the same one: its own
@@ -54,6 +60,7 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
             if name in wanted and _NAME.fullmatch(value):
                 known[name] = value
     text = groups.decode("utf-8", "replace")
+    text = "" if _is_in_none(text) else text
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         job = _SLURM.search(path) if "slurm" in path else None

@@ -111,7 +111,7 @@ def print_wrapped(text: str, width: int) -> None:
 def filled(text: str, width: int, first: str = "", rest: str = "  ", *, break_long_words: bool = True) -> str:
     """`text` broken between words, but not between a number and its unit."""
     wrapper = textwrap.TextWrapper(width, first, rest, break_on_hyphens=False, break_long_words=break_long_words)
-    return wrapper.fill(_UNIT.sub("\N{NO-BREAK SPACE}", printable(text))).replace("\N{NO-BREAK SPACE}", " ")
+    return wrapper.fill(_UNIT.sub("\xa0", printable(text))).replace("\xa0", " ")
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:

@@ -72,7 +72,9 @@ def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
     try:
         with file:
             # What the system makes up as it is read, as in /proc, has no size, and may have nothing to read now.
-            content = b"" if size > limits.size else file.read(limits.size + 1) or b""
+            content = b"" if size > limits.size else file.read(size + 1) or b""
+            if len(content) > size:  # at once it would make room for the limit, a megabyte
+                content += file.read(limits.size + 1 - len(content)) or b""
     except (OSError, ValueError) as error:
         reason = os_reason(error) if isinstance(error, OSError) else str(error)
         raise UserError(f"{name} cannot be read: {reason}") from None

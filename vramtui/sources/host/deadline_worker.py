@@ -57,9 +57,8 @@ class DeadlineWorker(Generic[T]):
                 self._round = _Round(waiting)
                 if self._worker is None:
                     self._worker = SimpleQueue()
-                    threading.Thread(
-                        target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True
-                    ).start()
+                    work, inbox = self._work, (self._worker,)
+                    threading.Thread(target=work, args=inbox, name="vramtui-driver", daemon=True).start()
                 self._worker.put(self._round)
                 current, began = self._round, self._clock()
                 while not current.finished:
@@ -74,7 +73,8 @@ class DeadlineWorker(Generic[T]):
             error, self._error = self._error, None
             if error is not None:
                 raise error
-            return {key: self._results[key] for key in jobs}
+            results, self._results = self._results, {}
+            return {key: results[key] for key in jobs}
 
     def close(self) -> None:
         """End the worker after its present job. Never waits."""

@@ -56,6 +56,7 @@ class _Entry(msgspec.Struct):
     facts: Process
     rows: dict[str, Process] = {}
     start_ticks: int | None = None
+    parent: int | None = None
     cpu_seconds: float = 0.0
     refreshed: float = 0.0
     introduced: bool = False
@@ -107,7 +108,7 @@ class ProcessReader:
         for pid, entry in self._entries.items():
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
-            entry.note(self._with_owner(pid, entry.facts, above))
+            entry.note(self._with_owner(pid, entry.facts, entry.parent, above))
             entry.introduced, entry.container_at = True, now
             introduced += 1
             if introduced == most or self._clock() > until:
@@ -143,23 +144,18 @@ class ProcessReader:
         facts = entry.facts
         status = read_stat(pid) if self._namespace.is_ours(pid) else None
         if status is None:
-            outside = self._namespace.hides(pid) and entry.start_ticks is None
-            entry.note(_gone(pid, facts, outside=outside))
+            entry.note(_gone(pid, facts, outside=self._namespace.hides(pid) and entry.start_ticks is None))
         else:
-            name, letter, cpu_seconds, ticks, pages = status
+            name, letter, cpu_seconds, ticks, pages, entry.parent = status
             if entry.start_ticks != ticks:
                 entry.start_ticks, entry.introduced, entry.refreshed = ticks, False, 0.0
                 facts = Process(pid=pid, type="C", started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
             span = now - entry.refreshed
             known = entry.refreshed > 0 and span > 0
             state = _STATES.get(letter, "running")
-            facts = msgspec.structs.replace(
-                facts,
-                name=facts.name or name,
-                state=state,
-                cpu_percent=round(100 * (cpu_seconds - entry.cpu_seconds) / span, 1) if known else None,
-                host_memory=pages * PAGE if state == "running" else None,
-            )
+            share = round(100 * (cpu_seconds - entry.cpu_seconds) / span, 1) if known else None
+            new = {"cpu_percent": share, "host_memory": pages * PAGE if state == "running" else None}
+            facts = msgspec.structs.replace(facts, name=facts.name or name, state=state, **new)
             if is_unnamed(facts.container) and now - entry.container_at > ASK_AGAIN + 1:
                 facts = msgspec.structs.replace(facts, container=_container(pid, _environment(pid)))
                 entry.container_at = now
@@ -167,7 +163,7 @@ class ProcessReader:
             entry.note(facts)
         entry.refreshed = now
 
-    def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
+    def _with_owner(self, pid: int, facts: Process, parent: int | None, above: dict[int, dict[str, Any]]) -> Process:
         try:
             uid = real_user(pid)
             user = self._users[uid] = self._users.get(uid) or user_name(uid)
@@ -189,7 +185,7 @@ class ProcessReader:
         loading: ModuleLoading | None = None
         if (setting := module_loading_of(environment)) is not None:
             loading = "eager" if setting == "eager" else "lazy"
-        ancestors = ancestors_of(pid, seen=above)
+        ancestors = ancestors_of(pid, seen=above, above=parent)
         flags = flags_of(command, ancestors)
         # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(
@@ -263,8 +259,8 @@ def real_user(pid: int) -> int:
     return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
 
 
-def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
-    """Return name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None if it is gone."""
+def read_stat(pid: int) -> tuple[str, bytes, float, int, int, int] | None:
+    """Return name, state, CPU seconds, start in clock ticks after boot, resident pages, parent; None if it is gone."""
     try:
         text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE, is_line=True)
     except OSError:
@@ -272,7 +268,8 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
     rest = text[closed + 2 :].split(None, 22)
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
-    return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
+    cpu_seconds = (int(rest[11]) + int(rest[12])) / CLOCK_TICKS
+    return name, rest[0], cpu_seconds, int(rest[19]), int(rest[21]), int(rest[1])
 
 
 def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
@@ -281,7 +278,7 @@ def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = part = os.read(file, most)
+        text = part = os.read(file, min(most, 4 * ONE_PAGE))  # more takes longer to make room for than to read
         while len(part) >= ONE_PAGE and len(text) < most and not is_line:  # the kernel gives at most a page of some
             part = os.read(file, most - len(text))
             text += part

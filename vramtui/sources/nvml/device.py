@@ -73,14 +73,9 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
         uuid, _ = caller.ask("nvmlDeviceGetUUID", handle)
         name, _ = caller.ask("nvmlDeviceGetName", handle)
         gpu_instance, _ = caller.ask("nvmlDeviceGetGpuInstanceId", handle)
-        instance = Instance(
-            handle=handle,
-            name=printable(name or card_name),
-            uuid=printable(uuid or f"{card_uuid}/{index}"),
-            profile=_profile(caller, handle, name or ""),
-            gpu_instance=gpu_instance,
-        )
-        instances.append(instance)
+        names = {"name": printable(name or card_name), "uuid": printable(uuid or f"{card_uuid}/{index}")}
+        profile = _profile(caller, handle, name or "")
+        instances.append(Instance(handle=handle, profile=profile, gpu_instance=gpu_instance, **names))
     return tuple(instances)
 
 
