@@ -71,6 +71,8 @@ async def test_no_driver(picture: SnapshotAssertion) -> None:
         app.post_message(ReadFailed("The NVIDIA driver is not loaded.", "Load it with `sudo modprobe nvidia`."))
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
+        while "llama-3.1-8b-lora" not in await press(app, pilot, "escape", "p"):
+            assert "Choose a preset" in screen_text(app)  # they are read without a GPU, too
 
 
 @pytest.mark.parametrize("key", ["2", "3", "4"])

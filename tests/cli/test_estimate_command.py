@@ -180,8 +180,7 @@ def test_a_name_of_two_sizes_is_answered_for_both(name: str, sizes: int) -> None
 
 def test_two_values_of_one_option_are_refused() -> None:
     done = invoke("fit", "gpt2-124m", "--gpu", "4090", "--gpu", "h100")
-    assert done.exit_code == 2
-    assert "--gpu is given twice, with 4090 and h100; `vramtui est" in done.stderr
+    assert (done.exit_code, "--gpu is given twice, with 4090 and h100; `vramtui est" in done.stderr) == (2, True)
     assert invoke("estimate", "gpt2-124m", "-b", "4", "--batch-size=4").exit_code == 0
 
 
@@ -204,8 +203,7 @@ def test_ollama_qlora_and_commands_behind_two_dashes() -> None:
     assert done.exit_code == 0  # one of them holds it
     assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["RTX3060", "H100"]
     assert all(words in done.stdout for words in ("does not fit", "kind infer"))
-    none = run("Qwen3-32B", "--gpu", "3060,3070")
-    assert none.exit_code == 1
+    assert run("Qwen3-32B", "--gpu", "3060,3070").exit_code == 1
     document_of_both = document("Qwen3-32B", "--gpu", "3060,h100")["devices"]
     assert [one["device"]["name"] for one in document_of_both] == ["RTX3060", "H100"]
     assert [one["answer"]["estimates"][0]["fits"] for one in document_of_both] == [False, True]

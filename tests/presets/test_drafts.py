@@ -142,9 +142,8 @@ def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -
     draft = Draft(NOTED, "small")
     good = draft.preset
     draft.set_text(NOTED.replace("= 2 #", "= 0 #"))
-    (problem,) = draft.problems
-    assert (problem.line, problem.key) == (13, "run.batch_size")
-    assert problem.sentence == "run.batch_size is 0; it must be at least 1"
+    wrong = [(problem.line, problem.sentence) for problem in draft.problems]
+    assert wrong == [(13, "run.batch_size is 0; it must be at least 1")]
     assert draft.preset is good
     assert not draft.is_current
     draft.undo()

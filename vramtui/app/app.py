@@ -250,6 +250,7 @@ class Dashboard(App[None]):
     def on_read_failed(self, message: ReadFailed) -> None:
         self.feed.fail(message.message, message.hint)
         self._mark_stale()
+        self.parts.presets.on_sample()
 
     def _is_late(self) -> bool:
         """Check the poller; return whether the screen has to change with the clock."""

@@ -276,7 +276,7 @@ FORM_BINDINGS: list[BindingType] = [
 NOTICE = "This dashboard is view-only: no signals, dry runs, edits or files."
 PREDICTING, STEPPING = frozenset(_PREDICTING), frozenset(_STEPPING)
 # Of no use as long as no GPU was read.
-NEEDS_GPUS = frozenset(map("watch.{}".format, ("match", "dry_run", "filter", "snapshot", "pause", "details", "page")))
+NEEDS_GPUS = frozenset(map("watch.{}".format, ("match", "dry_run", "filter", "snapshot", "pause", "details")))
 
 
 def is_refused(action: object) -> bool:

@@ -21,24 +21,23 @@ from vramtui.monitor.writers import RecorderThread, RecordingFactory
 
 
 class PresetReader(Feature):
-    """Reads every preset on a thread once the first sample is on the screen, then posts PresetsRead."""
+    """Reads every preset on a thread once the first sample or failure is on the screen, then posts PresetsRead."""
 
     __slots__ = ("_app", "_begun", "_presets", "_state")
 
     def __init__(self, shared: AppContext, presets: Presets) -> None:
-        self._app, self._state, self._presets = shared.app, shared.state, presets
-        self._begun = False
+        self._app, self._state, self._presets, self._begun = shared.app, shared.state, presets, False
 
-    def on_sample(self, sample: Sample) -> None:
-        """Begin at the first sample, unless predictions are off."""
-
-        def read() -> None:
-            self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
-
+    def on_sample(self, sample: Sample | None = None) -> None:
+        """Begin the first time, unless predictions are off."""
+        del sample
         if not self._begun and not self._state.is_monitor:
             self._begun = True
-            thread = threading.Thread(target=read, name="read presets", daemon=True)
+            thread = threading.Thread(target=self._read, name="read presets", daemon=True)
             self._app.call_after_refresh(thread.start)
+
+    def _read(self) -> None:
+        self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
 
 
 LEAVING = 1.0  # seconds for ending the file while the dashboard ends
@@ -58,6 +57,8 @@ class RecordingFeature(Feature):
     def toggle(self) -> None:
         if self.factory is None:
             self._shared.app.notify("Only live data can be recorded.")
+        elif self._shared.state.sample is None:
+            self._shared.app.notify("Nothing to record yet.")
         elif self._thread is not None:
             self._thread.finish()
             self._thread = None
@@ -65,8 +66,7 @@ class RecordingFeature(Feature):
             ended = partial(self._shared.app.call_later, self._ended)
             self._thread = RecorderThread(self.factory, self._shared.interval, ended)
             self._thread.start()
-            if self._shared.state.sample is not None:
-                self.on_sample(self._shared.state.sample)
+            self.on_sample(self._shared.state.sample)
         self._shared.redraw.now()
 
     def on_sample(self, sample: Sample) -> None:

@@ -286,10 +286,12 @@ def sentence_of(problem: PresetProblem) -> str:
 
 
 def verdict_of(look: EditorView, estimate: Estimate) -> tuple[str, str]:
-    """Return whether it fits, with ≈ while a simulation runs, and the colour."""
+    """Return whether it fits, and the colour; nothing that may change while a simulation runs."""
+    if look.is_quick:
+        return "≈ calculating", "muted"
     name = printable(look.card.name)
     fits = verdict(estimate, look.workload, look.card.device, look.card.room, name)
-    return f"{'≈ ' if look.is_quick else ''}{fits.line(name)}", FIT_COLOURS[fits.verdict]
+    return fits.line(name), FIT_COLOURS[fits.verdict]
 
 
 def _moved(look: EditorView, line: Line) -> int:

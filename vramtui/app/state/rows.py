@@ -583,10 +583,9 @@ def groups_of(
 
 def together(rows: Sequence[ProcessRow]) -> tuple[int, int | None]:
     """Return the bytes that rows hold, and their processes' predicted bytes; None unless all have a prediction."""
-    processes = [row for row in rows if row.process is not None]
-    predictions = [row.predicted for row in processes if row.predicted is not None]
-    predicted = sum(predictions) if predictions and len(predictions) == len(processes) else None
-    return sum(row.now or 0 for row in rows), predicted
+    predictions = [row.predicted for row in rows if row.process is not None]
+    known = [size for size in predictions if size is not None]
+    return sum(row.now or 0 for row in rows), sum(known) if known and len(known) == len(predictions) else None
 
 
 def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
@@ -611,22 +610,20 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
         root = next((one for one in processes if one.ancestors is not None), None) if identity[0] == TREE else None
         title = "" if identity[0] == TREE else "parent processes not known"
         if root is not None and root.ancestors is not None:
-            above = root.ancestors
-            title = printable_line(above.command if above.pids else root.command_or_name or "")
+            title = printable_line(root.ancestors.command if root.ancestors.pids else root.command_or_name or "")
     else:
         title = printable_line(first.process.command_or_name or "")
     if not rows:
         words = f"{title}, GPU {where}"
     elif by in ("job", "tree"):
-        words = (by == "job" and job_words(members)) or count
-        words += "" if is_short else f" on GPU {where}"
+        words = ((by == "job" and job_words(members)) or count) + ("" if is_short else f" on GPU {where}")
         words += "" if predicted is None else f", {format_gib(predicted)} predicted"
         words += f" · {brief_command(title)}"
     else:
         cpu = sum(process.cpu_percent or 0 for process in processes)
         ram = sum(process.host_memory or 0 for process in processes)
-        more = f", CPU {cpu:.0f} %" if cpu else ""
-        words = f"{title}: {count}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on GPU {where}"
+        more = (f", CPU {cpu:.0f} %" if cpu else "") + (f", RAM {format_gib(ram)} GiB" if ram else "")
+        words = f"{title}: {count}{'' if is_short else f' on GPU {where}'}{more}"
     return ProcessRow(
         "group", identity, first.gpu, memory, predicted=predicted, is_assumed=any(row.is_assumed for row in rows),
         is_quick=any(row.is_quick for row in rows), note=f"{OPEN if is_open else CLOSED} {words}",

@@ -266,7 +266,7 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     when, parallel = f"peak: {PHASE_TITLES[estimate.peak_phase]}{step}", panel.workload.parallel
     if panel.process is not None and panel.comparison is not None:
         when = f"pid {panel.process.pid}: {panel.comparison.sentence}"
-    else:
+    elif panel.gpu is not None:
         when = f"{when}; no running process uses this preset; m assigns the selected one"
     if parallel is not None and parallel.ranks > 1:
         when = f"{printable(panel.preset.preset.name)}, worst of {parallel.ranks} ranks; {when}"

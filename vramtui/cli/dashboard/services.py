@@ -269,7 +269,7 @@ class DashboardDryRuns:
         from vramtui.presets.importers.derived import place_of
 
         if place_of(pid, command) is None:
-            raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
+            raise UserError(f"pid {pid} is another user's, on another host, of the demo, or gone")
         return command_of_process(pid)
 
     def trace_job(
