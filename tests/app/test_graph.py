@@ -39,15 +39,8 @@ from vramtui.monitor.session import MonitorSession
 
 
 def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
-    return Series(
-        title="",
-        times=array("d", [at for at, _ in points]),
-        values=array("q", [value for _, value in points]),
-        start=start,
-        end=end,
-        ceiling=100,
-        predicted=None,
-    )
+    times, values = array("d", [at for at, _ in points]), array("q", [value for _, value in points])
+    return Series("", times, values, start, end, ceiling=100, predicted=None)
 
 
 def test_a_bucket_holds_the_largest_value_and_any_memory_is_seen() -> None:
@@ -81,7 +74,8 @@ def test_what_trembles_waits_for_the_next_move_and_a_jump_is_drawn_at_once() -> 
     points = [(float(at), 50 + at % 3) for at in range(200)]
     seen = [_stacked(series(points[: at + 1], at - 120.0, float(at)), 180, 5) for at in range(130, 190)]
     assert 0 < sum(one != other for one, other in pairwise(seen)) <= 60 / MOVES_EVERY + 1
-    assert _stacked(series([*points[:150], (150.0, 80)], 30.0, 150.0), 180, 5)[-1] == tops((), 80, 100, 5)
+    for more in ([], [(151.0, 81), (152.0, 79)]):
+        assert _stacked(series([*points[:150], (150.0, 80), *more], 32.0, 152.0), 180, 5)[-1] == tops((), 80, 100, 5)
 
 
 amounts = st.integers(0, 2**40)

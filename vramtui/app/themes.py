@@ -79,10 +79,6 @@ class Palette:
             )
         return self._styles[wanted]
 
-    def filled(self, name: str) -> Style:
-        """Return the style of a space that is filled with the colour `name`."""
-        return self._styles.setdefault((name, "filled", False), self.ink(name) + Style(reverse=True))
-
     def _colour(self, name: str) -> RichColor:
         return Color.parse(self._variables.get(name, self._variables["foreground"])).rich_color
 

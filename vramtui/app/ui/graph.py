@@ -25,7 +25,7 @@ from vramtui.core.estimate.estimate import LETTERS, TITLES
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
-MOVES_EVERY = 8.0  # seconds; a move sends everything new, and between two moves only the end is sent
+MOVES_EVERY = 16.0  # seconds; a move sends everything new, and between two moves only the end is sent
 EIGHTHS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 FULL = _BLOCKS[EIGHTHS]
@@ -63,7 +63,7 @@ def _last_move(series: Series, count: int) -> float:
     """Return when the picture moved last; the end if it moves too seldom to wait for that."""
     length, together = _steps(series.start, series.end, count)
     last = (math.ceil(series.end / length / together) - 1) * together * length
-    return last if length * together <= 2 * MOVES_EVERY else series.end
+    return last if length * together <= 1.5 * MOVES_EVERY else series.end
 
 
 def fullest(times: Sequence[float], values: Sequence[int], start: float, end: float, count: int) -> list[int | None]:
@@ -227,14 +227,16 @@ class MemoryGraph(Framed[View]):
 
 
 def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
-    """Return the ends of the layers of each column, in eighths of a row. If it trembles by less than half a row, the
-    memory since the picture moved is left to its next move: the legend has the present value.
+    """Return the ends of the layers of each column, in eighths of a row. Memory that has trembled by less than half a
+    row since is left to the picture's next move: the legend has the present value.
     """
-    last, values = _last_move(series, width), series.values
-    moved = bisect_right(series.times, last)
-    is_still = series.ends is None and moved > 0  # a picture of the past never moves again
-    is_still &= all(2 * height * abs(one - values[moved - 1]) < series.ceiling for one in values[moved:])
-    layers, seen = series.layers, buckets(series, width, moved if is_still else None)
+    values = series.values
+    # A picture of the past never moves again.
+    shown = bisect_right(series.times, _last_move(series, width)) if series.ends is None else len(values)
+    for at in range(shown, len(values)):
+        if not shown or 2 * height * abs(values[at] - values[shown - 1]) >= series.ceiling:
+            shown = at + 1
+    layers, seen = series.layers, buckets(series, width, shown)
     if layers is None:
         return [tops((), value or 0, series.ceiling, height) for value in seen]
     sums = [sum(point) for point in zip(*layers.values, strict=True)]
@@ -322,7 +324,7 @@ def _painted(cell: AreaCell, colours: Sequence[str], palette: Palette) -> Piece:
     if cell.layer is None:
         return (" ", palette.text)
     if cell.text == FULL and palette.is_true:  # a byte instead of three, and no gaps between lines
-        return (" ", palette.filled(colours[cell.layer]))
+        return (" ", palette.ink(colours[cell.layer], colours[cell.layer]))
     behind = "background" if cell.behind is None else colours[cell.behind]
     return (cell.text, palette.ink(colours[cell.layer], behind))
 
