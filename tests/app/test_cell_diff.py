@@ -5,6 +5,7 @@ import random
 import selectors
 import threading
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,8 +66,8 @@ def lines_of(*texts: str) -> LayoutUpdate:
     return LayoutUpdate([*strips], Region(0, 0, WIDTH, len(texts)))
 
 
-def sent(frame: Frame, update: CompositorUpdate) -> str:
-    made = frame.update(update, (WIDTH, HEIGHT), CONSOLE)
+def sent(frame: Frame, update: CompositorUpdate, size: tuple[int, int] = (WIDTH, HEIGHT)) -> str:
+    made = frame.update(update, size, CONSOLE)
     return "" if made is None else made.render_segments(CONSOLE)
 
 
@@ -95,6 +96,7 @@ def test_styles_are_changed_by_what_differs_and_are_not_all_remembered() -> None
     ("now 58.1 GiB", "now 58.2 GiB", "\x1b[1;8H2"),  # one move and one character
     ("12:00:03", "12:01:13", "\x1b[1;5H1:1"),  # changes close together are one run
     ("a..............b", "x..............y", "\x1b[1;1Hx\x1b[14Cy"),  # a jump within a line is relative
+    ("a..............b", "a", "\x1b[1;2H\x1b[15X"),  # blanks are erased, where a terminal does so in colour
 ])  # fmt: skip
 def test_only_what_changed_is_sent(before: str, after: str, expected: str) -> None:
     frame = Frame()
@@ -138,20 +140,13 @@ def test_the_terminal_shows_the_last_frame(moments: list[list[list[tuple[str, St
     stream = pyte.Stream(followed)
     stream.feed(NO_WRAP)
     for moment in moments:
-        update = _layout(moment)
-        stream.feed(sent(frame, update))
-    pyte.Stream(fresh).feed(NO_WRAP + sent(Frame(), _layout(moments[-1])))
-    assert followed.display == fresh.display
+        stream.feed(sent(frame, _update_of("layout", [moment, WIDTH], (WIDTH, HEIGHT))))
+    pyte.Stream(fresh).feed(NO_WRAP + sent(Frame(), _update_of("layout", [moments[-1], WIDTH], (WIDTH, HEIGHT))))
     assert _attributes(followed) == _attributes(fresh)
 
 
-def _layout(moment: list[list[tuple[str, Style | None]]]) -> LayoutUpdate:
-    strips = [[Strip([Segment(*piece) for piece in line]).adjust_cell_length(WIDTH)] for line in moment]
-    return LayoutUpdate([*strips], Region(0, 0, WIDTH, HEIGHT))
-
-
 def _attributes(screen: "pyte.Screen", size: tuple[int, int] = (WIDTH, HEIGHT)) -> list[list[object]]:
-    return [[seen(screen.buffer[y][x])._replace(data="") for x in range(size[0])] for y in range(size[1])]
+    return [[seen(screen.buffer[y][x]) for x in range(size[0])] for y in range(size[1])]
 
 
 LONG = 70
@@ -163,15 +158,13 @@ def row(picture: str, behind: str = "│ beside", size: int = LONG) -> LayoutUpd
     return LayoutUpdate([[strip]], Region(0, 0, size, 1))
 
 
-def sent_wide(frame: Frame, update: CompositorUpdate, size: int = LONG) -> str:
-    made = frame.update(update, (size, 1), CONSOLE)
-    return "" if made is None else made.render_segments(CONSOLE)
+sent_wide = partial(sent, size=(LONG, 1))
 
 
 def test_a_picture_that_moves_is_moved_by_the_terminal_and_text_is_written_anew() -> None:
     frame, blocks = Frame(), "▂▄▆█▃▁▃▅" * 6
     sent_wide(frame, row(blocks))
-    assert sent_wide(frame, row(blocks[4:] + "▁▂▁▂")) == "\x1b[1;7H\x1b[4P\x1b[51G\x1b[4@\x1b[1;51H▁▂▁▂"
+    assert sent_wide(frame, row(blocks[4:] + "▁▂▁▂")) == "\x1b[1;7H\x1b[4P\x1b[51G\x1b[4@▁▂▁▂"
     # Moves come before all text: a piece of the same line that was laid before would be moved with the rest.
     frame, blocks = Frame(), "▂▄▆█▂▂▃▅" * 6
     sent_wide(frame, row(blocks))
@@ -209,24 +202,20 @@ def test_a_moved_picture_is_redrawn(picture: str, moves: list[tuple[int, str, in
             picture = picture[:at] + other + picture[at + cell_len(other) :]
         stream.feed(sent_wide(frame, row(picture, behind)))
     pyte.Stream(fresh).feed(NO_WRAP + sent_wide(Frame(), row(picture, behind)))
-    assert followed.display == fresh.display
     assert _attributes(followed, (LONG, 1)) == _attributes(fresh, (LONG, 1))
 
 
 sizes = st.tuples(st.integers(3, WIDTH + 6), st.integers(1, HEIGHT + 2))
 parts = st.tuples(st.integers(0, HEIGHT + 2), st.integers(-4, WIDTH + 8), segments)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("resize"), sizes),
-        st.tuples(st.just("layout"), st.lists(segments, min_size=1, max_size=HEIGHT + 2), st.integers(1, WIDTH + 8)),
-        st.tuples(st.just("pieces"), st.lists(parts, max_size=4)),
-        st.tuples(st.just("chops"), st.lists(parts, max_size=3)),
-    ),
-    max_size=12,
+kinds = st.one_of(
+    st.tuples(st.just("resize"), sizes),
+    st.tuples(st.just("layout"), st.lists(segments, min_size=1, max_size=HEIGHT + 2), st.integers(1, WIDTH + 8)),
+    st.tuples(st.just("pieces"), st.lists(parts, max_size=4)),
+    st.tuples(st.just("chops"), st.lists(parts, max_size=3)),
 )
 
 
-@given(steps, sizes, st.lists(segments, min_size=HEIGHT + 2, max_size=HEIGHT + 2))
+@given(st.lists(kinds, max_size=12), sizes, st.lists(segments, min_size=HEIGHT + 2, max_size=HEIGHT + 2))
 @examples(60)
 def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
     moments: list[tuple[Any, ...]], last: tuple[int, int], end: list[list[tuple[str, Style | None]]]
@@ -241,12 +230,9 @@ def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
             followed.resize(size[1], size[0])
             frame.forget()
         else:
-            made = frame.update(_update_of(kind, what, size), size, CONSOLE)
-            stream.feed("" if made is None else made.render_segments(CONSOLE))
+            stream.feed(sent(frame, _update_of(kind, what, size), size))
     fresh = pyte.Screen(*last)
-    made = known(Frame().update(_update_of("whole", [end], last), last, CONSOLE))
-    pyte.Stream(fresh).feed(NO_WRAP + made.render_segments(CONSOLE))
-    assert followed.display == fresh.display
+    pyte.Stream(fresh).feed(NO_WRAP + sent(Frame(), _update_of("whole", [end], last), last))
     assert _attributes(followed, last) == _attributes(fresh, last)
 
 
@@ -282,7 +268,7 @@ def picture_line(seed: int, width: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("usual", [0, 1, 2, 7, MOST_MOVED - 1, 40])
 def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None:
     whole = picture_line(1, 100 + by)
-    assert known(find_move(whole[:100], whole[by:], usual)).by == by
+    assert known(find_move(whole[:100], whole[by:], usual))[2] == by
 
 
 def test_a_line_is_cut_as_ever_and_nothing_waits_for_a_timer_that_may_not_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,13 +230,12 @@ class Dropbear(Server):
             return subprocess.Popen(["unshare", "-m", "sh", "-c", mount], env=env, stderr=log)
 
 
-def _can_mount() -> bool:
-    return bool(shutil.which("unshare")) and not subprocess.run(["unshare", "-m", "true"], check=False).returncode
+CAN_MOUNT = shutil.which("unshare") and not subprocess.run(["unshare", "-m", "true"], check=False).returncode
 
 
 @far_python
 @pytest.mark.skipif(not DROPBEAR, reason="dropbear is not installed (Debian: dropbear-bin)")
-@pytest.mark.skipif(bool(DROPBEAR) and not _can_mount(), reason="no mount namespace can be made here")
+@pytest.mark.skipif(bool(DROPBEAR) and not CAN_MOUNT, reason="no mount namespace can be made here")
 def test_a_host_with_dropbear_for_a_server(tmp_path: Path, program: str, stand_in: StandIn) -> None:
     env = {name: value for name, value in stand_in.environment.items() if value and name != "PATH"}
     server = Dropbear(tmp_path / "dropbear", *(f"{name}={value}" for name, value in env.items()))

@@ -1,9 +1,10 @@
 """Drawing lines past Textual's compositor, and sending only the cells that differ from what the terminal shows."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import compress, count, repeat
+from itertools import chain, compress, count, repeat
 from operator import ne
 from typing import NamedTuple
 
@@ -30,13 +31,18 @@ FEW = 500  # stretches that are sorted by their styles
 WIDEST_FIGURE = 5  # columns; a wider stretch belongs to a graph or a text
 BRIEF = 512  # bytes that a terminal shows at once anyway
 MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
+LEAST_ERASED = 8  # blank columns that are erased in fewer bytes than they are written
+# GNU screen erases in the terminal's own background, unless told otherwise (`defbce`); others in the present one.
+ERASES = not os.environ.get("TERM", "").startswith("screen")
 # A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
-LEAST_SAVED, MOST_MOVED = 24, 16
+LEAST_SAVED, MOST_MOVED = 24, 32
 BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))  # bars and graphs; one column each
 # Other usual characters of one column each: text of only these has one character a cell.
 NARROW = "".join((*map(chr, range(0x20, 0x7F)), BLOCKS, *map(chr, range(0x2500, 0x2580)), "·–…°Δ▸●"))
 
 
+At = tuple[int, int] | None  # row and column of the cursor, if they are known
+Moved = tuple[int, int, int]  # the first column of cells, the one behind them, and by how many columns they moved
 Codes = tuple[str, str, str]  # SGR codes for attributes, foreground and background
 PLAIN: Codes = ("", "", "")
 _OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "9": "29"}
@@ -75,16 +81,8 @@ def transition_of_codes(old: Codes, new: Codes) -> str:
     return f"\x1b[{';'.join(changes)}m"
 
 
-class Moved(NamedTuple):
-    """The cells of a line that moved to the left, and by how many columns."""
-
-    start: int
-    stop: int
-    by: int
-
-
 def find_move(before: Sequence[tuple[str, object]], after: Sequence[tuple[str, object]], usual: int) -> Moved | None:
-    """Return how moving cells of `before` gives `after`; None if that saves little.
+    """Return how moving cells of `before` to the left gives `after`; None if that saves little.
 
     The terminal can move a picture's line itself. The lines of a picture move together: `usual` columns, by which
     another line moved (0: none), are tried first, because trying all takes longer than everything else done to a line.
@@ -105,7 +103,7 @@ def find_move(before: Sequence[tuple[str, object]], after: Sequence[tuple[str, o
         for by in ways if least > 0 else ():
             others = map(ne, before[start + by : stop], after[start : stop - by])
             cost = sum(sizes[-by:]) + sum(compress(sizes, others))
-            best, least = (Moved(start, stop, by), cost) if cost < least else (best, least)
+            best, least = ((start, stop, by), cost) if cost < least else (best, least)
         if best is not None:
             return best
     return None
@@ -114,17 +112,18 @@ def find_move(before: Sequence[tuple[str, object]], after: Sequence[tuple[str, o
 class Frame:
     """The cells on the terminal, and the `size` of the last update; (0, 0) if nothing is known."""
 
-    __slots__ = ("_codes", "_lines", "size")
+    __slots__ = ("_codes", "_lines", "at", "size")
 
     def __init__(self) -> None:
         self._lines: list[list[Cell]] = []
         self.size = (0, 0)
         self._codes: Codes | None = None  # the terminal's present look; None if something else may have set it
+        self.at: At = None  # likewise
 
     def forget(self) -> None:
         self._lines = []
         self.size = (0, 0)
-        self._codes = None
+        self._codes = self.at = None
 
     def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
         """Return what to send so that a terminal of `size` (columns, rows) shows `update`; None for nothing."""
@@ -145,13 +144,13 @@ class Frame:
         elif isinstance(update, Pieces):
             pieces += update.pieces
         else:
-            self._codes = None
+            self._codes = self.at = None
             return update
         writer = _Writer(console._color_system or ColorSystem.TRUECOLOR, size[0])  # noqa: SLF001 - its public name is a string
         for y, x, segments in pieces:
             if 0 <= y < size[1]:
                 self._lay(writer, y, x, _cells(segments))
-        text, self._codes = writer.finish(self._codes)
+        text, self._codes, self.at = writer.finish(self._codes, self.at)
         return Ready(text) if text else None
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
@@ -187,9 +186,9 @@ class Frame:
         """Let the terminal move cells to the left if `cells` are those at column `x`, moved; the rest is put back."""
         line = self._lines[y]
         moved = find_move(line[x : x + len(cells)], cells, writer.moved_by)
-        if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved.start :]):
+        if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved[0] :]):
             return
-        start, stop, by = x + moved.start, x + moved.stop, moved.by
+        start, stop, by = x + moved[0], x + moved[1], moved[2]
         writer.move(y, start, stop, by)
         line[start:stop] = [*line[start + by : stop], *by * [NOTHING]]
 
@@ -212,7 +211,7 @@ class _Writer:
     `moved_by` is the number of columns by which the last moved line was moved.
     """
 
-    __slots__ = ("_color_system", "_moves", "_stretches", "_width", "moved_by")
+    __slots__ = ("_color_system", "_moved_at", "_moves", "_stretches", "_width", "moved_by")
 
     def __init__(self, color_system: ColorSystem, width: int) -> None:
         self.moved_by = 0
@@ -220,6 +219,7 @@ class _Writer:
         self._width = width
         self._stretches: list[_Stretch] = []
         self._moves: list[str] = []
+        self._moved_at: At = None
 
     def writes_on(self, y: int) -> bool:
         return any(one.y == y for one in self._stretches)
@@ -228,6 +228,7 @@ class _Writer:
         """Delete `by` cells of a line at `start` and insert as many before `stop`, before anything is written."""
         self.moved_by = by
         self._moves.append(f"\x1b[{y + 1};{start + 1}H\x1b[{by}P\x1b[{stop - by + 1}G\x1b[{by}@")
+        self._moved_at = (y, stop - by)
 
     def write(self, y: int, x: int, cells: list[Cell]) -> None:
         start = 0
@@ -238,15 +239,16 @@ class _Writer:
                 self._stretches.append(_Stretch(y, x + start, at - start, text, codes))
                 start = at
 
-    def finish(self, codes: Codes | None) -> tuple[str, Codes | None]:
-        """Return the output for a terminal with the look `codes`, and its look afterwards."""
+    def finish(self, codes: Codes | None, at: At) -> tuple[str, Codes | None, At]:
+        """Return the output for a terminal with the look `codes` and its cursor `at` a place, and both afterwards."""
         if not self._stretches:
-            return "", codes
+            return "", codes, at
         out = ["\x1b[m" if codes is None else "", *self._moves]
-        now, place = PLAIN if codes is None else codes, _Place(None, is_sure=False)
+        now, at = PLAIN if codes is None else codes, self._moved_at or at
+        is_sure = at is not None
         if len(self._stretches) > FEW:
-            out.append(self._text(self._stretches, place, now)[0])
-            return "".join(out), self._stretches[-1].codes
+            out.append(self._text(self._stretches, at, now, is_sure=is_sure)[0])
+            return "".join(out), self._stretches[-1].codes, None
         by_codes: dict[Codes, list[_Stretch]] = {}
         for stretch in self._stretches:
             by_codes.setdefault(stretch.codes, []).append(stretch)
@@ -264,18 +266,20 @@ class _Writer:
                     columns.append([])
                 columns[-1].append(stretch)
                 reached = max(reached, stretch.x + stretch.columns)
-            by_column = [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
-            by_column += (one for one in of_style if one.columns > WIDEST_FIGURE)
-            orders = (of_style, by_column)
-            text, place = min((self._text(order, place, now) for order in orders), key=lambda pair: len(pair[0]))
+            columns = [sorted(column, key=lambda one: (one.y, one.x)) for column in columns]
+            wide = [one for one in of_style if one.columns > WIDEST_FIGURE]
+            orders = (of_style, [*chain(*columns), *wide], [*chain(*reversed(columns)), *wide])
+            texts = [self._text(order, at, now, is_sure=is_sure) for order in orders]
+            text, at, is_sure = min(texts, key=lambda one: len(one[0]))
             out.append(text)
             now = nearest
-        return "".join(out), now
+        return "".join(out), now, at if is_sure else None
 
-    def _text(self, stretches: Iterable[_Stretch], place: "_Place", codes: Codes) -> tuple[str, "_Place"]:
-        """Return the output for these stretches in their order, and the cursor's place afterwards."""
+    def _text(self, stretches: Iterable[_Stretch], at: At, codes: Codes, *, is_sure: bool) -> tuple[str, At, bool]:
+        """Return the output for these stretches in their order, the cursor's place afterwards, and whether every
+        terminal has it there.
+        """
         out: list[str] = []
-        at, is_sure = place
         for stretch in stretches:
             if at != (stretch.y, stretch.x):
                 move = _move(at, stretch, is_sure=is_sure)
@@ -284,21 +288,18 @@ class _Writer:
             if stretch.codes != codes:
                 out.append(transition_of_codes(codes, stretch.codes))
                 codes = stretch.codes
+            if ERASES and stretch.columns >= LEAST_ERASED and not codes[0] and not stretch.text.strip(" "):
+                out.append(f"\x1b[{stretch.columns}X")
+                at = (stretch.y, stretch.x)
+                continue
             out.append(stretch.text)
             at = (stretch.y, stretch.x + stretch.columns)
             # Terminals disagree about the width of some characters, and at the margin the cursor stays in the last one.
             is_sure = is_sure and at[1] < self._width and (stretch.text.isascii() or not stretch.text.strip(BLOCKS))
-        return "".join(out), _Place(at, is_sure=is_sure)
+        return "".join(out), at, is_sure
 
 
-class _Place(NamedTuple):
-    """Row and column of the cursor, None if unknown, and whether every terminal has it there."""
-
-    at: tuple[int, int] | None
-    is_sure: bool
-
-
-def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
+def _move(at: At, to: _Stretch, *, is_sure: bool) -> str:
     """Return the shortest move to the place of a stretch; relative to another line only if the cursor's `is_sure`."""
     absolute = f"\x1b[{to.y + 1};{to.x + 1}H"
     if at is None:
@@ -438,7 +439,10 @@ class CellPainter:
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
             update = self.frame.update(renderable, (app.size.width, app.size.height), app.console)
             # The cursor is hidden: its place matters only to an input method, and there is none at its rest.
-            return update.text if isinstance(update, Ready) and app.cursor_position == RESTING else update
+            if isinstance(update, Ready) and app.cursor_position == RESTING:
+                return update.text
+            self.frame.at = None
+            return update
         return renderable
 
     @contextmanager
