@@ -73,7 +73,7 @@ def round_estimate(found: PresetFile, device: Device) -> Estimate:
 def in_order(
     listing: ProcessRows, column: SortColumn, held: dict[RowId, int] | None = None, *, reverse: bool = False
 ) -> SortedRows:
-    return arranged(RowPredictions(listing, {}, round_estimate), "", column, held, reverse=reverse)
+    return arranged(RowPredictions(listing, {}, round_estimate), "", (column, reverse), held)
 
 
 @pytest.mark.parametrize("sample", [scenes.usual(), scenes.troubled(), scenes.divided()])
@@ -165,7 +165,7 @@ def test_the_exited_stay_and_the_unknown_comes_last() -> None:
     ],
 )  # fmt: skip
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
-    found = arranged(RowPredictions(listing_of(scenes.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
+    found = arranged(RowPredictions(listing_of(scenes.usual()), {}, round_estimate), wanted, ("gpu", False), None)
     assert {row.process.pid for row in found if row.process} == pids
 
 
@@ -277,7 +277,7 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
     column, reverse = data.draw(st.sampled_from(SORT_COLUMNS)), data.draw(st.booleans())
     order = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(rows), unique_by=id) if rows else st.none()))
     held = places_of(order) if order is not None else None
-    found = arranged(every, wanted, column, held, reverse=reverse)
+    found = arranged(every, wanted, (column, reverse), held)
     expected = plainly(rows, wanted.split(), column, order or [], reverse=reverse)
     # Each look makes a row anew.
     assert list(map(astuple, found)) == list(map(astuple, expected)) == list(map(astuple, found[:]))
@@ -322,6 +322,14 @@ def test_sizes_that_are_shown_alike_or_go_to_and_fro_move_no_rows() -> None:
     assert (pids(0, 120, 155, 160), pids(1, 155, 152, 160)) == ([2, 3, 1], [2, 3, 1])
     assert (pids(2, 152, 155, 152), pids(3, 185, 120, 190)) == ([2, 3, 1], [1, 3, 2])
     assert pids(4, 185, 100, 90) == [1, 2, 3]
+    # Of many rows with one size the others keep their lines when one leaves them or joins them.
+    many, lines, moved = [100] * 80, None, dict[int, int]()
+    for at, size, more in ((5, 100, {}), (5, 3000, {0: 5, 5: 0}), (5, 100, {}), (7, 20, {7: 79, 79: 7}), (7, 100, {})):
+        many[at], moved = size, moved | more
+        cards = scenes.gpu(0, *(scenes.process(pid, held * MIB, "x") for pid, held in enumerate(many)))
+        every = RowPredictions(listing_of(scenes.sample(cards)), {}, round_estimate)
+        lines = arranged(every, "", ("now", False), None, lines)
+        assert [row.process.pid for row in lines if row.process] == [moved.get(pid, pid) for pid in range(80)]
 
 
 @given(st.lists(st.integers(16, 4000), min_size=1, max_size=30))

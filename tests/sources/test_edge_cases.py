@@ -27,7 +27,7 @@ def rows_of(*samples: Sample) -> list[ProcessRow]:
     for sample in samples:
         history.add(sample)
     every = RowPredictions(ProcessRows(samples[-1], history, {}, whole=True), {}, lambda *_: None)
-    found = arranged(every, "", "now", None, reverse=False)
+    found = arranged(every, "", ("now", False), None)
     return [row for row in found if row.gpu.index == CARD]
 
 

@@ -338,18 +338,19 @@ class ListScreen(ViewScreen):
 
     FILTER: ClassVar[str]
 
-    def __init__(self, shared: AppContext, model: ListModel[Any, Any]) -> None:
+    def __init__(self, shared: AppContext, model: ListModel[Any, Any] | DashboardState) -> None:
         super().__init__()
-        self._shared, self._model = shared, model
+        self._shared = shared
+        self._model: Any = model
 
     @property
-    def present_list(self) -> tuple[ListModel[Any, Any], str]:
+    def present_list(self) -> tuple[Any, str]:
         """The list that is shown now, and the selector of its rows."""
         return self._model, self.FIRST_FOCUS
 
     def on_row_chosen(self, message: RowChosen[Any]) -> None:
         self.present_list[0].choose(message.row)
-        self._shared.redraw.now()
+        self._shared.redraw.for_key()
 
     def on_sort_chosen(self, message: SortChosen[Any]) -> None:
         self.present_list[0].sort_by(message.column)

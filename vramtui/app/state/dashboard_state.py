@@ -240,6 +240,9 @@ class DashboardState:
             self.panel_key = None if preset_file is None else preset_file.key
             self._followed = self.panel_key
 
+    def choose(self, row: RowId) -> None:
+        self.select(row, freeze=True)
+
     def unfreeze_order(self) -> bool:
         """Sort again; the cursor stays with its row. False if the order was not frozen."""
         was_frozen, self._frozen_order = self._frozen_order is not None, None
@@ -317,7 +320,8 @@ class DashboardState:
             return View(panel=self._panel(None), hint=self.hint)
         answered = self.session.history.answered
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
-        rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
+        by = (self.sort, self.reverse)
+        rows = self._visible = arranged(predicted, self.filter, by, self._frozen_order, self._visible)
         largest_first = self.sort == "now" and not self.reverse and self._frozen_order is None
         grouped = self.groups.take(rows, largest_first=largest_first)
         (at, chosen), matched = self._chosen_row(), predicted.matched

@@ -4,8 +4,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
-from operator import attrgetter
+from itertools import compress, count, islice
+from operator import attrgetter, ne
 from typing import Any
 
 import msgspec
@@ -51,6 +51,7 @@ SMALL = 32 * MIB  # a smaller remainder shares the driver's row
 # Unattributed memory has a row from so many bytes, and from such a part of its GPU on; the rest is in the sum below.
 WORTH_A_ROW, WORTH_OF_GPU = 256 * MIB, 0.02
 UNEVEN = 0.05  # the largest rank over the ranks' mean from which a job's heading names it
+MANY = 64  # rows; fewer with an equal size are in the order of their GPUs
 PLAY = 0.75  # of the last digit shown: a row whose size changes by less keeps its place
 # The order on one GPU.
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
@@ -260,6 +261,7 @@ def _fact(path: str) -> Callable[[ProcessRow], Any]:
     return lambda row: None if row.process is None else fact(row.process)
 
 
+Order = tuple[SortColumn, bool]  # and whether it is reversed
 SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _fact("pid"),
     "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(_size(row) or 0)),
@@ -402,44 +404,45 @@ class RowPredictions(RowsOnDemand):
 class SortedRows(RowsOnDemand):
     """The rows of `predicted` at some places, in their own order."""
 
-    __slots__ = ("_places", "_predicted", "_rows", "_selected")
+    __slots__ = ("_predicted", "_rows", "_selected", "order", "places")
 
-    def __init__(self, places: Iterable[int], predicted: RowPredictions) -> None:
-        self._places, self._predicted = array("l", places), predicted
+    def __init__(self, places: Iterable[int], predicted: RowPredictions, order: object) -> None:
+        self.places, self._predicted, self.order = array("l", places), predicted, order
         self._selected: dict[RowId | None, int | None] = {None: None}
         self._rows: dict[int, ProcessRow] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     def row(self, at: int) -> ProcessRow:
         if at not in self._rows:
-            self._rows[at] = self._predicted.row(self._places[at])
+            self._rows[at] = self._predicted.row(self.places[at])
         return self._rows[at]
 
     def ids(self) -> list[RowId]:
         """Return the identity of each row."""
         ids = list(self._predicted.listing.ids())
-        return [ids[at] for at in self._places]
+        return [ids[at] for at in self.places]
 
     def selected_index(self, wanted: RowId | None) -> int:
         """Return the place of the `wanted` row; else of the first process."""
         if wanted not in self._selected:
             place = next(self._predicted.listing.places((wanted,)), -1)
-            self._selected[wanted] = self._places.index(place) if place in self._places else None
+            self._selected[wanted] = self.places.index(place) if place in self.places else None
         at = self._selected[wanted]
         return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if at is None else at
 
 
 def arranged(
-    predicted: RowPredictions, wanted: str, column: SortColumn, frozen: Mapping[RowId, int] | None, *, reverse: bool
+    predicted: RowPredictions, wanted: str, by: Order, frozen: Mapping[RowId, int] | None, was: SortedRows | None = None
 ) -> SortedRows:
-    """Return the rows that meet every word of `wanted`, sorted by `column`.
+    """Return the rows that meet every word of `wanted`, sorted `by` a column, and reversed or not.
 
-    Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. Unknown values come last
-    in both directions. Rows with a place in `frozen` keep it, and the others follow.
+    Numbers begin with the largest and text with the first of the alphabet, unless reversed. Unknown values come last
+    in both directions. Rows with a place in `frozen` keep it, and the others follow. Of many rows with an equal value
+    as many as can be keep the line that they had in `was`.
     """
-    words = conditions(wanted)
+    words, (column, reverse) = conditions(wanted), by
     places: Sequence[int] = pick_rows(predicted, words) if words else range(len(predicted))
     frozen_places: list[int] = []
     if frozen is not None:
@@ -447,15 +450,24 @@ def arranged(
         frozen_places = sorted((at for at in places if ids[at] in frozen), key=lambda at: frozen[ids[at]])
         places = [at for at in places if ids[at] not in frozen]
     keys: Sequence[Any] = list(predicted.listing.orders() if column == "now" else map(SORT_KEYS[column], predicted))
-    return SortedRows([*frozen_places, *sorted_places(places, keys, column, reverse=reverse)], predicted)
+    order = by if not words and frozen is None and len(places) > MANY else None
+    lines = was.places if was and order and (order, len(places)) == (was.order, len(was)) else ()
+    return SortedRows([*frozen_places, *sorted_places(places, keys, column, lines, reverse=reverse)], predicted, order)
 
 
 def sorted_places(
-    places: Sequence[int], keys: Sequence[Any], column: SortColumn, *, reverse: bool = False
+    places: Sequence[int], keys: Sequence[Any], column: SortColumn, lines: Sequence[int] = (), *, reverse: bool = False
 ) -> list[int]:
-    """Return places in the order of their keys, as `arranged` does."""
-    known = [at for at in places if keys[at] is not None]
-    known.sort(key=keys.__getitem__, reverse=(column not in FROM_THE_SMALLEST) != reverse)
+    """Return places in the order of their keys, as `arranged` does, most on the same of their present `lines`."""
+    known, falls = [at for at in lines or places if keys[at] is not None], (column not in FROM_THE_SMALLEST) != reverse
+    if lines:
+        now = [keys[at] for at in known]
+        wrong = list(compress(count(), map(ne, now, sorted(now, reverse=falls))))
+        moved = sorted((known[line] for line in wrong), key=keys.__getitem__, reverse=falls)
+        for line, at in zip(wrong, moved, strict=True):
+            known[line] = at
+    else:
+        known.sort(key=keys.__getitem__, reverse=falls)
     return known + [at for at in places if keys[at] is None]
 
 

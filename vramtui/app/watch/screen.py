@@ -7,14 +7,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
 
-from vramtui.app.context import AppContext, FieldStepped, GpuChosen, why_no_preset
+from vramtui.app.context import AppContext, FieldStepped, GpuChosen, ListScreen, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.state.dashboard_state import SPANS
-from vramtui.app.state.view import RowId, SortColumn, View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import MemoryGraph
-from vramtui.app.ui.lines import RowChosen, SortChosen
-from vramtui.app.ui.view_screen import Banner, Header, KeyBar, ViewScreen
+from vramtui.app.ui.view_screen import Banner, Header, KeyBar
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable, Rows
@@ -23,7 +22,6 @@ from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import ProcessKey
 
 WIDE, VERY_WIDE = 112, 170
-FILTER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
 MEDIUM, TALL = 28, 42
 MEDIUM_GRAPH = 10
 # Rows of header, keys, two frames, a heading and a foot; least rows of the processes, and of the GPUs.
@@ -39,7 +37,7 @@ class WatchQuestions(NamedTuple):
     trace_process: Callable[[], None]
 
 
-class Watch(ViewScreen):
+class Watch(ListScreen):
     """Everything observed now. Wide terminals show all panels, and `v` folds the estimate away; narrow and low ones
     show some of them, and `v` turns pages.
     """
@@ -50,10 +48,11 @@ class Watch(ViewScreen):
     PLACE = "watch"
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
+    FILTER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
 
     def __init__(self, shared: AppContext, signals: SignalController, questions: WatchQuestions) -> None:
-        super().__init__()
-        self._shared, self._state = shared, shared.state
+        super().__init__(shared, shared.state)
+        self._state = shared.state
         self.action_snapshot_options, self.action_trace_process = questions  # two keys' actions
         self.action_signal, self.action_copy_pid = signals.ask, signals.copy_pid
         self.action_copy_command = signals.copy_command
@@ -107,39 +106,15 @@ class Watch(ViewScreen):
     def action_row(self, step: int) -> None:
         self.query_one(Rows).action_move(step)
 
-    def on_row_chosen(self, message: RowChosen[RowId]) -> None:
-        self._state.select(message.row, freeze=True)
-        self._shared.redraw.for_key()
-
     def on_gpu_chosen(self, message: GpuChosen) -> None:
         row = next((row for row in self._state.view().rows if row.gpu.uuid == message.uuid), None)
         if row is not None:
-            self._state.select(row.id, freeze=True)
+            self._state.choose(row.id)
             self._shared.redraw.now()
-
-    def on_sort_chosen(self, message: SortChosen[SortColumn]) -> None:
-        self._state.sort_by(message.column)
-        self._shared.redraw.now()
 
     def action_sort(self, direction: int) -> None:
         self._state.sort_next(direction, self.query_one(ProcessTable).column_names())
         self._shared.redraw.now()
-
-    def action_reverse(self) -> None:
-        self._state.sort_by(self._state.sort)
-        self._shared.redraw.now()
-
-    def action_filter(self) -> None:
-        from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
-
-        if not self.query(FilterBar):
-
-            def typed(text: str) -> None:
-                self._state.set_filter(text)
-                self._shared.redraw.now()
-
-            line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=typed)
-            self.mount(line, before="KeyBar")
 
     def action_let_go(self) -> None:
         """Remove the hint; then unfreeze the order; then clear the filter."""
@@ -158,6 +133,7 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_match(self) -> None:
+        from vramtui.app.ui.chooser import ask
         from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser
 
         state, row = self._state, self._state.view().chosen
@@ -169,15 +145,15 @@ class Watch(ViewScreen):
             return
         process: ProcessKey = row.id
 
-        def on_choice(key: str | None) -> None:
-            if key is not None:
-                state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
-                self._shared.redraw.now()
+        def take(key: str) -> None:
+            state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
+            self._shared.redraw.now()
 
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
-        self.app.push_screen(PresetChooser(state, title, recent, row), on_choice)
+        ask(self.app, PresetChooser(state, title, recent, row), take)
 
     def action_what_fits(self) -> None:
+        from vramtui.app.ui.chooser import ask
         from vramtui.app.watch.preset_picker import ModelsChooser
         from vramtui.monitor.what_fits import preset_that_fits, room_on
 
@@ -190,12 +166,11 @@ class Watch(ViewScreen):
             return
         chooser = ModelsChooser(room)
 
-        def on_choice(name: str | None) -> None:
-            if name is not None:
-                state.show_preset(preset_that_fits(chooser.question, chooser.fits[name]))
-                self._shared.redraw.now()
+        def take(name: str) -> None:
+            state.show_preset(preset_that_fits(chooser.question, chooser.fits[name]))
+            self._shared.redraw.now()
 
-        self.app.push_screen(chooser, on_choice)
+        ask(self.app, chooser, take)
 
     def action_group(self) -> None:
         self._state.groups.next()
