@@ -32,7 +32,7 @@ from vramtui.app.ui.lines import (
     wrap,
 )
 from vramtui.core.base.text import brief_command, printable, printable_line
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
+from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
 from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
 FULL = 84
@@ -201,7 +201,9 @@ def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
     is_bold = row.kind in ("process", "group") and row.age is None
-    return (format_gib_narrow(row.now), palette.ink("foreground", on, bold=True) if is_bold else None)
+    # A row that keeps its place keeps its digits: `0.09` and `0.10`, or `0.1`.
+    text = format_gib_narrow(row.now, round((row.order or 0) * GIB))
+    return (text, palette.ink("foreground", on, bold=True) if is_bold else None)
 
 
 def _peak(row: ProcessRow) -> str:
@@ -343,7 +345,7 @@ class Foot(Lines[View]):
         unattributed = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
         rest = " · ".join(filter(None, (driver, unattributed)))
         end: list[Piece] = [(rest + " ", palette.dim)] if rest else []
-        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(totals.of_processes)} GiB", palette.strong)]
+        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(totals.of_processes)} GiB", palette.text)]
         room = width - sum(cell_len(text) for text, _ in [*start, *end]) - 1
         for user, of_user in totals.users if len(totals.users) > 1 else ():
             name, size = f"  {fit_name(user)} ", format_gib(of_user)

@@ -91,9 +91,11 @@ def narrow_digits(count: int) -> int:
     return 2 if count and abs(count) < 0.095 * GIB else 1
 
 
-def format_gib_narrow(count: int | None) -> str:
-    """A byte count as a bare number of GiB, with hundredths where it is less than a tenth: `75.6`, `0.1`, `0.05`."""
-    return UNKNOWN if count is None else format_gib(count, narrow_digits(count))
+def format_gib_narrow(count: int | None, as_of: int = 0) -> str:
+    """A byte count as a bare number of GiB, with hundredths where it, or `as_of`, is less than a tenth: `75.6`, `0.1`,
+    `0.05`.
+    """
+    return UNKNOWN if count is None else format_gib(count, narrow_digits(as_of or count))
 
 
 def format_percent(fraction: float | None, digits: int = 1) -> str:
