@@ -19,6 +19,9 @@ from vramtui.core.observation.readings import EMULATED, Gpu, instance_names
 _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
+# Seconds, less than two reads, for which power and temperature stay: the driver gives means of a second itself.
+CALM = 1.5
+HOT = 85  # °C
 # Least columns of a bar, and columns of a line without the name, before the name is shortened.
 BAR_LEAST, BESIDE_NAME = 22, 37
 # More GPUs are shown in two columns, if each is so wide: otherwise the processes would have too few lines.
@@ -38,6 +41,7 @@ class GpuPanel(Wheeled[View]):
         self.border_title = "GPUs"
         self._first = 0
         self._owners: list[tuple[str, ...]] = []
+        self._calm_at, self._calm = 0.0, dict[str, Gpu]()  # the GPUs whose power and temperature are shown
 
     def lines_for(self, view: View, width: int, most: int) -> int:
         """Return the number of lines that the panel needs in `width` columns, up to `most`."""
@@ -62,6 +66,8 @@ class GpuPanel(Wheeled[View]):
         room = width // columns
         each = _lines_each(-(-len(view.bars) // columns), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
+        if view.paused or not 0 <= view.sample.taken_at - self._calm_at < CALM:
+            self._calm_at, self._calm = view.sample.taken_at, {bar.gpu.uuid: bar.gpu for bar in view.bars}
         simulated = " (simulated)" if view.sample.source == EMULATED else ""
         # As the driver gives them, or shorter if these do not fit; a MIG instance by its profile.
         instances = instance_names([bar.gpu for bar in view.bars])
@@ -79,7 +85,8 @@ class GpuPanel(Wheeled[View]):
         names = [fit(name, name_width) for name in names]
         sized = (gpu for gpu in (bar.gpu for bar in view.bars) if gpu.memory.total or gpu.memory.unified)
         figures = max((len(_memory_text(gpu)) for gpu in sized), default=0)
-        shown = list(zip(view.bars, names, strict=True))[self._first :]
+        calm = [self._calm.get(bar.gpu.uuid, bar.gpu) for bar in view.bars]
+        shown = list(zip(view.bars, calm, names, strict=True))[self._first :]
         down = -(-len(shown) // columns)
         is_cut = down * each > height
         down = (height - 1) // each if is_cut else down
@@ -87,9 +94,9 @@ class GpuPanel(Wheeled[View]):
         self._owners = []
         for at in range(down):
             row = shown[at : down * columns : down]
-            bars = [_bar_lines(bar, name, palette, (room, figures), each) for bar, name in row]
+            bars = [_bar_lines(*one, palette, (room, figures), each) for one in row]
             lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*bars, strict=True)]
-            self._owners += [tuple(bar.gpu.uuid for bar, _ in row)] * each
+            self._owners += [tuple(bar.gpu.uuid for bar, *_ in row)] * each
         if is_cut:
             hidden = len(shown) - down * columns
             lines.append(strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text))
@@ -116,9 +123,9 @@ def _lines_each(count: int, width: int, most: int) -> int:
     return 1 if width >= ONE_LINE or count * 2 > most else 2
 
 
-def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], each: int) -> list[Strip]:
+def _bar_lines(bar: GpuBar, calm: Gpu, name: str, palette: Palette, room: tuple[int, int], each: int) -> list[Strip]:
     """Return the line or two of one GPU; `room` is the columns of the line, and of the longest memory, so that all bars
-    end in one column.
+    end in one column. Power and temperature are those of `calm`.
     """
     gpu, (width, longest) = bar.gpu, room
     mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
@@ -139,14 +146,14 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], 
         return [strip(pieces, width, palette.text) for pieces in (first, second)[:each]]
     used, text = 4 + cell_len(name) + 1, _memory_text(gpu)
     memory = right(text, max(longest, len(text)))
-    percent, power, heat = _figures(gpu, palette)
+    percent, power, heat = _figures(gpu, calm, palette)
     figures, left = [*percent, *power, *heat], width - used - len(memory) - 2
     if each == 1:
         without_limit = [*percent, *power[:1], (" W", palette.dim), *heat]
         fewer = ([*percent, *power, *heat], without_limit, [*percent, *heat], percent)
         figures = next((some for some in fewer if left - _width(some) >= BAR_LEAST), percent)
         left -= _width(figures)
-    line = [*head, *_track(bar, palette, left), (f" {memory}", palette.strong)]
+    line = [*head, *_track(bar, palette, left), (f" {memory}", palette.text)]
     if each == 1:
         return [strip([*line, *figures], width, palette.text)]
     return [strip(line, width, palette.text), strip([(" " * (used + 1), palette.text), *figures], width, palette.text)]
@@ -177,17 +184,19 @@ def _memory_text(gpu: Gpu) -> str:
     return f"{text} unified" if gpu.memory.unified else text
 
 
-def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
-    """Return utilisation, power and temperature; a dash for an unknown one (details say why), and nothing for a MIG
-    instance without any. The figures have one colour: to begin another takes as many bytes as four figures.
+def _figures(gpu: Gpu, calm: Gpu, palette: Palette) -> list[list[Piece]]:
+    """Return utilisation, and power and temperature as of `calm`; a dash for an unknown one (details say why), and
+    nothing for a MIG instance without any. The figures have one colour: to begin another takes as many bytes as four.
     """
+    hot = (gpu.temperature_celsius or 0) >= HOT
+    if hot or (calm.temperature_celsius or 0) >= HOT:
+        calm = gpu
     percent = "–" if gpu.utilization is None else f"{gpu.utilization}"
-    power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
+    power = "–" if calm.power_watts is None else f"{calm.power_watts:.0f}"
     limit = "" if gpu.power_limit_watts is None else f"/{gpu.power_limit_watts:.0f}"
-    heat = "–" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius}"
+    heat = "–" if calm.temperature_celsius is None else f"{calm.temperature_celsius}"
     if gpu.mig_parent is not None and (gpu.utilization, gpu.power_watts, gpu.temperature_celsius) == (None, None, None):
         return [[(" " * width, palette.text)] for width in (6, 10, 7)]
-    hot = (gpu.temperature_celsius or 0) >= 85
     return [
         [(f" {percent:>3}", palette.text), (" %", palette.dim)],
         [(f" {power:>{7 - len(limit)}}", palette.text), (f"{limit} W", palette.dim)],
