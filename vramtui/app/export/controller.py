@@ -69,11 +69,10 @@ class ExportController:
         if writer is None:
             self._app.notify("Saving is not available here.")
             return
-        from vramtui.app.watch.windows import SaveOptions  # loads the list widgets
+        from vramtui.app.ui.chooser import ask  # loads the list widgets
+        from vramtui.app.watch.windows import SaveOptions
 
-        def on_choice(settings: SnapshotSettings | None) -> None:
-            if settings is None:
-                return
+        def keep(settings: SnapshotSettings) -> None:
             try:
                 writer.choose(settings)
             except UserError as error:
@@ -81,4 +80,4 @@ class ExportController:
             else:
                 self._app.notify("Saved: s uses these options from now on.")
 
-        self._app.push_screen(SaveOptions(writer.settings), on_choice)
+        ask(self._app, SaveOptions(writer.settings), keep)

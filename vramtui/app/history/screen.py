@@ -17,7 +17,7 @@ from vramtui.app.keys import HISTORY_BINDINGS
 from vramtui.app.state.dashboard_state import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.chooser import Confirm, Window
+from vramtui.app.ui.chooser import Confirm, Window, ask
 from vramtui.app.ui.graph import DOTS, MemoryGraph, braille_rows
 from vramtui.app.ui.lines import (
     Column,
@@ -530,11 +530,8 @@ class HistoryScreen(ListScreen):
         what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"
         question = f"Remove {what}, from the history? This cannot be undone."
 
-        def on_answer(yes: bool | None) -> None:
-            if yes:
-                self._history.forget(stored)
-
-        self.app.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), on_answer)
+        window = Confirm("Delete this run?", question, "y delete · n or Esc cancel")
+        ask(self.app, window, lambda _: self._history.forget(stored))
 
     def _chosen_run(self) -> StoredRun | None:
         run = self._history.model.selected

@@ -230,18 +230,17 @@ class ProcessTracer:
         except UserError as error:
             app.notify(str(error), title="No dry run", severity="warning")
             return
-        from vramtui.app.ui.chooser import Confirm
+        from vramtui.app.ui.chooser import Confirm, ask
 
         def assign(preset_file: PresetFile) -> None:
             state.add_preset(preset_file)
             state.assign(process, preset_file.key)
             app.notify(f"pid {process.pid} has a dry run: predicted and observed on Watch, its phases on Timeline (3).")
 
-        def on_answer(yes: bool | None) -> None:
-            if yes:
-                self._traces.start_job(command, device, assign)
-                app.notify(f"Dry run of pid {process.pid}'s command; Timeline (3) shows how far it is.")
-                self._shared.redraw.now()
+        def start(_yes: bool) -> None:
+            self._traces.start_job(command, device, assign)
+            app.notify(f"Dry run of pid {process.pid}'s command; Timeline (3) shows how far it is.")
+            self._shared.redraw.now()
 
         words = shlex.join(command.words)
         question = QUESTION.format(
@@ -250,4 +249,4 @@ class ProcessTracer:
             python=printable(command.python),
             ranks=f", as rank 0 of {command.ranks}" if command.ranks > 1 else "",
         )
-        app.push_screen(Confirm(f"Dry run of what pid {process.pid} runs?", question), on_answer)
+        ask(app, Confirm(f"Dry run of what pid {process.pid} runs?", question), start)

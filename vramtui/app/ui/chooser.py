@@ -309,12 +309,7 @@ class ActionChooser(Chooser):
 
 
 def choose_theme(app: App[None], keep: Callable[[dict[str, object]], object]) -> None:
-
-    def on_choice(name: str | None) -> None:
-        if name is not None:
-            keep({"dashboard.theme": name})
-
-    app.push_screen(ThemeChooser(app.available_themes, app.theme), on_choice)
+    ask(app, ThemeChooser(app.available_themes, app.theme), lambda name: keep({"dashboard.theme": name}))
 
 
 class ThemeChooser(Chooser):

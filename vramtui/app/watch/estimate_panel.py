@@ -317,20 +317,19 @@ class PanelController:
         self._shared, self._app, self._state = shared, shared.app, shared.state
 
     def choose_preset(self) -> None:
-        from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
+        from vramtui.app.ui.chooser import ask  # loads the list widgets
+        from vramtui.app.watch.preset_picker import PresetChooser
 
         if self._state.is_monitor:
             self._app.notify(why_no_preset(self._state))
             return
 
-        def on_choice(key: str | None) -> None:
-            if key is not None:
-                self._state.panel_key = key
-                self._shared.used(key)
-                self._shared.redraw.now()
+        def take(key: str) -> None:
+            self._state.panel_key = key
+            self._shared.used(key)
+            self._shared.redraw.now()
 
-        recent = self._shared.recent_presets
-        self._app.push_screen(PresetChooser(self._state, "Choose a preset", recent), on_choice)
+        ask(self._app, PresetChooser(self._state, "Choose a preset", self._shared.recent_presets), take)
 
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""

@@ -238,15 +238,12 @@ class ModelsChooser(Chooser):
     def __init__(self, room: Room) -> None:
         super().__init__(f"What fits {room.name}?")
         self._hint = f"Tab llama.cpp, vLLM, LoRA, QLoRA · {self._hint}"
-        self._room, self._job, self._closed = room, -1, False
+        self._room, self._job = room, -1
         self.question = question_of(())
         self.fits: dict[str, ModelFit] = {}
 
     def on_mount(self) -> None:
         self.action_next_job()
-
-    def on_unmount(self) -> None:
-        self._closed = True
 
     def action_next_job(self) -> None:
         self._job, self.fits = (self._job + 1) % len(JOBS), {}
@@ -257,7 +254,7 @@ class ModelsChooser(Chooser):
     def _find(self, question: Question) -> None:
         app, fits = self.app, dict[str, ModelFit]()
         for one in models_that_fit(question, self._room):
-            if self._closed or question is not self.question:
+            if not self.is_attached or question is not self.question:
                 return
             fits[one.name] = one
             if len(fits) in {5, 20} or len(fits) % 50 == 0:
