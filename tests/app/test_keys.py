@@ -102,7 +102,7 @@ async def test_sorting_rows_filter_and_span() -> None:
         assert len(pids(await press(driver, "escape"))) == 3
         assert pids(await press(driver, "slash", *"jup")) == [977]
         assert len(pids(await press(driver, "escape"))) == 3
-        assert "No row matches" in await text_after(*driver, "slash", *"nothing at all")
+        assert "No row matches" in await text_after(*driver, "slash", *"nothing at all", "enter", "down", "home")
         await press(driver, "escape", "slash", "q", "s", "p")  # what is typed is not a command
         assert isinstance(driver[0].focused, Input)
         assert driver[0].focused.value == "qsp"

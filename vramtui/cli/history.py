@@ -33,7 +33,7 @@ HEIGHT = 16  # rows of the drawing over time: a tenth of a percent is seen if er
 DAY = 86400.0
 EMPTY = (
     "No runs recorded yet: `vramtui run --preset NAME -- COMMAND` records one, and so does the dashboard for every job"
-    " matched to a preset.\n"
+    " matched to a preset."
 )
 NOTHING = "No finished run has both a prediction and an observation yet; there is nothing to draw.\n"
 
@@ -125,7 +125,7 @@ def history(
 def print_list(entries: Sequence[past.StoredRun], *, some_kept: bool) -> None:
     """Print a line for each run, and the spread of their errors; `some_kept` if the history holds other runs."""
     if not entries:
-        sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
+        print_wrapped("No recorded run matches." if some_kept else EMPTY, text_width())
         return
     short, now, rows = text_width() < NARROW, time.time(), []
     for entry in entries:

@@ -387,6 +387,8 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
     process, comparison = holding.process, holding.comparison
     # A mark if the preset is derived, and not all settings of the job are known.
     mark = "~" if comparison is not None and holding.is_assumed and holding.estimate is not None else ""
+    words = process.command_or_name or ""
+    words = f"{process.label} · {brief_command(words)}" if process.label else words
     return (
         index,
         str(process.pid) if process.pid >= 0 else UNKNOWN,
@@ -397,11 +399,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         mark + format_gib(comparison.predicted if comparison else None),
         format_percent(comparison.fraction if comparison else None),
         printable(process.job or UNKNOWN),
-        printable(
-            f"{readings.STATE_MARKS.get(process.state, '')}{process.label}{' · ' if process.label else ''}"
-            f"{process.command_or_name or ''}"
-            or UNKNOWN
-        ),
+        printable(f"{readings.STATE_MARKS.get(process.state, '')}{words}" or UNKNOWN),
     )
 
 

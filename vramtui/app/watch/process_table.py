@@ -305,7 +305,7 @@ class Rows(CursorRows[View, ProcessRow]):
     def choose(self, at: int) -> None:
         """Choose a row; memory that no process holds is passed over."""
         at = max(0, min(len(self.rows) - 1, at))
-        on, back = range(at, len(self.rows)), range(at, -1, -1)
+        on, back = range(at, len(self.rows)), range(min(at, len(self.rows) - 1), -1, -1)
         near = (*on, *back) if at >= self._cursor else (*back, *on)
         super().choose(next((place for place in near if self.rows[place].kind not in REMAINDERS), at))
 
