@@ -166,35 +166,18 @@ class DemoSource:
         busy = max((job.busy for job in JOBS if job.gpu == index and job.memory(elapsed) is not None), default=0)
         utilization = min(100, max(0, busy + noise.randrange(-3, 4))) if busy else 0
         return Gpu(
-            index=index,
-            uuid=self.uuid(index),
-            name="NVIDIA H200",
+            index=index, uuid=self.uuid(index), name="NVIDIA H200",
             memory=Memory(total=TOTAL, used=used, reserved=RESERVED, free=TOTAL - RESERVED - used),
-            processes=tuple(processes),
-            compute_capability=(9, 0),
-            utilization=utilization,
-            memory_utilization=utilization // 2,
-            power_watts=round(76 + 5.8 * utilization + 6 * noise.random(), 1),
-            power_limit_watts=700.0,
-            temperature_celsius=29 + utilization // 3 + noise.randrange(2),
-            sm_clock_mhz=1980 if utilization else 345,
-            memory_clock_mhz=3201,
-            pcie_generation=5,
-            pcie_width=16,
-            ecc_errors=0,
-            throttle_reasons=("power cap",) if utilization > 97 else (),
-            encoder_utilization=0,
-            decoder_utilization=0,
-            nvlink_sent=utilization * GIB,
-            nvlink_received=utilization * GIB,
-            pcie_sent=3 * utilization * MIB,
-            pcie_received=8 * utilization * MIB,
-            memory_repairs=0,
-            repair_pending=False,
-            xid_errors=(),
-            pci_bus_id=f"00000000:{0x19 + 0x22 * index:02X}:00.0",
+            processes=tuple(processes), compute_capability=(9, 0), utilization=utilization,
+            memory_utilization=utilization // 2, power_watts=round(76 + 5.8 * utilization + 6 * noise.random(), 1),
+            power_limit_watts=700.0, temperature_celsius=29 + utilization // 3 + noise.randrange(2),
+            sm_clock_mhz=1980 if utilization else 345, memory_clock_mhz=3201, pcie_generation=5, pcie_width=16,
+            ecc_errors=0, throttle_reasons=("power cap",) if utilization > 97 else (), encoder_utilization=0,
+            decoder_utilization=0, nvlink_sent=utilization * GIB, nvlink_received=utilization * GIB,
+            pcie_sent=3 * utilization * MIB, pcie_received=8 * utilization * MIB, memory_repairs=0,
+            repair_pending=False, xid_errors=(), pci_bus_id=f"00000000:{0x19 + 0x22 * index:02X}:00.0",
             absent={"fan_percent": Absence.NOT_SUPPORTED},
-        )
+        )  # fmt: skip
 
     def _noise(self, what: str, elapsed: float) -> random.Random:
         return random.Random(f"{self._seed}:{what}:{int(elapsed)}")

@@ -111,6 +111,11 @@ class Types(LateModule):
 
 
 class Literals(LateModule):
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the real module has it
+        if name.startswith("__") or name == "NodeVisitor":  # a base in `inspect`
+            return super().__getattr__(name)
+        return getattr(load(self.__name__), name)
+
     def literal_eval(self, text: str) -> Any:  # noqa: ANN401 - what the text says
         """Arguments of a key are numbers, words and truth values: `('batch size', -1,)`."""
         words = LITERAL.findall(text) if LITERALS.fullmatch(text) else None
