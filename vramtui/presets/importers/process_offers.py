@@ -323,6 +323,11 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         if key is not None and key not in offers and value is not None:
             offers[key] = Offer(key=key, value=value, flag=option.flag)
     workload, known = preset_file.preset.workload, {one.key: one for one in preset_file.known}
+    context = line.find("c", "ctx_size", "n_ctx") or line.find("fit") if family == "llama.cpp" else None
+    longest = getattr(workload.model, "max_position_embeddings", None)
+    if context is not None and longest and context.value == {"fit": "off"}.get(context.name, "0"):
+        # The model's own, which is then not cut to what fits (common/arg.cpp of llama.cpp).
+        offers["run.max_model_len"] = Offer(key="run.max_model_len", value=str(longest), flag=context.flag)
     switch = line.find(*_ADAPTERS)
     is_off = switch is not None and switch.value.lower() in _OFF
     adapters = ""  # the flag that gives the job adapters which the preset does not have
@@ -371,11 +376,9 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
                 continue
             workload = _changed(workload, key, default) or workload
             known[key] = Known(key, "launcher's default", f"{launcher}'s default")
-    preset = msgspec.structs.replace(
-        preset_file.preset, model=workload.model, run=workload.run, parallel=workload.parallel
-    )
-    # Unknown keys on which the run's memory depends most; all servers but llama.cpp take their share of the card.
     run = workload.run
+    preset = msgspec.structs.replace(preset_file.preset, model=workload.model, run=run, parallel=workload.parallel)
+    # Unknown keys on which the run's memory depends most; all servers but llama.cpp take their share of the card.
     if isinstance(run, ServeRun):
         assumed = ["run.max_model_len"] if run.is_llama_cpp and "run.max_model_len" not in known else []
     else:
@@ -403,13 +406,13 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
     others |= {"fsdp", "use_fsdp", "fsdp_sharding_strategy", "zero_stage", "finetuning_type"}
 
     def is_used(option: Option) -> bool:
-        if option.name in table:
+        is_read = printable(option.flag) in read
+        if option.name in table and not is_read:
             key, spell = table[option.name]
-            if spell(option.value) is None:
-                return option.value.lower() in SAYS_NOTHING
-            return printable(option.flag) in read or key in _COARSE
+            return option.value.lower() in SAYS_NOTHING if spell(option.value) is None else key in _COARSE
         return (
-            option == named
+            is_read
+            or option == named
             or option.name in others
             or (option.name in {"sm", "split_mode"} and option.value in {"none", "layer"})
             or is_checkpointing_off(option.name, option.value)
@@ -426,12 +429,9 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
 
 def _has(workload: Workload, key: str) -> bool:
     head, _, name = key.partition(".")
-    optional = name == "lora" or isinstance(workload.run, ServeRun)
-    return (
-        head == "run"
-        and name in workload.run.__struct_fields__
-        and (optional or getattr(workload.run, name) is not None)
-    )
+    if head != "run" or name not in workload.run.__struct_fields__:
+        return False
+    return name == "lora" or isinstance(workload.run, ServeRun) or getattr(workload.run, name) is not None
 
 
 def _changed(workload: Workload, key: str, value: object) -> Workload | None:
