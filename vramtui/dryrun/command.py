@@ -241,7 +241,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 gpu=name, verdict="failed", error="; ".join(filter(None, (str(failed), needs))), output=lines
             )
         except UserError as error:
-            refused = _REFUSED.search(printed := _printed(output))
+            output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_PRINTED))
+            refused = _REFUSED.search(printed := output.read().decode(errors="replace"))
             is_full = isinstance(error, HostFullError) or (engine == "cuda" and refused is not None)
             if is_full and engine == "cuda":
                 full = f"with engine cuda {refused[0] if refused else error}"
@@ -266,11 +267,6 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
         what = f"{printable(' '.join(job.words))} put nothing on the GPU: {why}"
         return GpuAnswer(gpu=name, verdict="failed", error=what)
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
-
-
-def _printed(output: IO[bytes]) -> str:
-    output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_PRINTED))
-    return output.read().decode(errors="replace")
 
 
 def last_words(printed: str) -> tuple[tuple[str, ...], str]:

@@ -106,11 +106,8 @@ def _guess(fits: dict[int, int], over: int, room: int) -> int:
 
 def sentence_of(largest: LargestBatch) -> str:
     if not largest.largest:
-        return (
-            f"not even {largest.arguments} fits"
-            if largest.exact
-            else f"{largest.flag} {largest.too_large} does not fit either"
-        )
+        tried = f"{largest.flag} {largest.too_large} does not fit either"
+        return f"not even {largest.arguments} fits" if largest.exact else tried
     if largest.exact:
         return f"largest batch that fits: {largest.largest} ({largest.arguments}); {largest.too_large} does not"
     fits = f"a batch of {largest.largest} fits ({largest.arguments})"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
-GUESS, ORDER, BLANK, PLACES, ROWS = 1, 2, 4, 8, 16
+GUESS, ORDER, BLANK, PLACES, ROWS, ZERO = 1, 2, 4, 8, 16, 32
 # Numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it before it is written.
 LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
@@ -29,6 +29,7 @@ SWEEP = 1024  # new storages after which those that are gone are forgotten
 LIFT = "lift_fresh"  # what is made of Python's own numbers
 OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
 NEVER = ("isnan", "isinf", "isposinf", "isneginf")
+ORDERING = ("lt", "le", "gt", "ge")  # of an unknown number, which is zero, as Python reads it
 COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
 PICKING = ("gather", "index", "index_select", "take", "embedding")  # whatever the places, same numbers give that one
 CHOOSING = ("any", "all", "_is_all_true", "_is_any_true", "amax", "amin")  # same numbers give that number
@@ -131,7 +132,8 @@ class StorageValue:
         mirror: its bytes on the CPU; None while `fill` stands for all of them.
         fill: the one number that it was filled with.
         is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with PLACES: of places in a row,
-            which are sizes on the host; with BLANK: the host's memory was left unwritten; with ROWS: of a mask's rows.
+            which are sizes on the host; with BLANK: the host's memory was left unwritten; with ROWS: of a mask's rows;
+            with ZERO: whether an unknown number, as zero, is less or more.
         part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
         epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
         is_there: the device's memory holds the value too.
@@ -152,7 +154,7 @@ class StorageValue:
 class Values:
     def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
-        self.epoch, self.rows = 0, ROWS  # which the probe, that imports nothing from here, asks about
+        self.epoch, self.rows, self.zero = 0, ROWS, ZERO  # which the probe, that imports nothing from here, asks about
         self.entries: dict[int, StorageValue] = {}
         self.guessed_on_host = self.drawn_on_host = 0  # storages that were marked so far; numbers drawn
         self._operators: dict[Any, OperatorFacts] = {}
@@ -458,9 +460,7 @@ class Values:
         return self._compute_too(op, facts, args, kwargs, inputs, written, run, engine)
 
     def _load(self, tensors: list[Any], engine: Any) -> None:
-        if self._bring is None:  # no kernel runs
-            return
-        for one in tensors:
+        for one in tensors if self._bring is not None else ():  # else no kernel runs
             entry = self.entry_of(one) if self.is_followed(one) and one.numel() <= MOST else None
             if entry is not None and not entry.is_there and not entry.is_guess and one.is_contiguous():
                 engine.load(one, self._view(entry, one))
@@ -552,11 +552,15 @@ class Values:
 
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
-        verdict, epoch = _sound(facts.name, args), None
+        verdict, epoch, kind = _sound(facts.name, args), None, 0
         if (picked := self._picked(facts, args)) is not None:
             verdict, epoch = picked, self.epoch
+        elif verdict is None and self._bring and facts.name in ORDERING and out.numel() == 1 and not facts.written:
+            numbers = (self.value_of(one, or_guess=True) if isinstance(one, self._tensor) else one for one in args)
+            with self._plainly():
+                verdict, kind = op(*(self._full([], 0) if one is None else one for one in numbers)).item(), GUESS | ZERO
         if verdict is not None and self.is_plain(out) and self.is_followed(out):
-            self.fill(out, verdict, epoch=epoch)
+            self.fill(out, verdict, is_guess=kind, epoch=epoch)
             return
         for one in out if isinstance(out, (list, tuple)) else (out,):
             if not self.is_plain(one):
