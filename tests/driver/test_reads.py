@@ -18,7 +18,7 @@ SHOWN = (
     "answers = x.argmax(1).cpu()\nscore = accuracy(answers, labels)",
     "lost = loss.item()\nscheduler.step(lost)\nlost = perplexity(lost)",
     "wandb.log({'loss': loss.item(), 'step': step})",
-    "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
+    "correct += (answers == labels).sum().item()\nlogger.info(correct / total)\nplt.plot(np.average([correct]))",
     "if torch.isnan(loss.detach()).item():\n    stop()",
     "lost = loss.item()\nif not math.isfinite(lost):\n    sys.exit(1)\nlog(lost)",
     "def train():\n    net.train()\n    return float(loss)\nloss = train()\nprint(loss)",

@@ -48,13 +48,13 @@ HARMLESS = TAKING | frozenset(
         "abs", "add", "append", "array", "debug", "dict", "dump", "dumps", "enumerate", "error", "exp", "extend",
         "get", "info", "isfinite", "isinf", "isnan", "isinstance", "items", "join", "len", "list", "log", "max", "mean",
         "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update",
-        "all_reduce", "warning", "write", "writelines", "zip",
+        "all_reduce", "average", "median", "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
 # Functions that show something, or make a text.
 TEXTS = frozenset({"debug", "error", "exit", "float", "format", "info", "join", "round", "str", "warn", "warning"})
 WHOLE = frozenset({"int", "round", "floor", "ceil", "trunc"})
-HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
+HARMLESS_STARTS = ("log", "plot", "print", "set_", "add_scalar", "write", "record", "report")
 MOST_CALLS = 3  # of functions of one file through which a value is followed
 _CHOOSING = (ast.Compare, ast.IfExp, ast.BoolOp, ast.UnaryOp)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
