@@ -90,6 +90,6 @@ class HelpController:
         app, screen = self._shared.app, self._shared.screens.current
         node = screen.focused if screen is not None else None
         bindings = node._bindings.copy().key_to_bindings.values() if node is not None else ()  # noqa: SLF001 - as above
-        # The section of the focused panel: the prefix of its bindings' ids.
-        ids = (one.id for same in bindings for one in same if one.id)
-        app.push_screen(Help(keys_shown(app, screen), f"{next(ids).partition('.')[0]}." if node is not None else ""))
+        # The section of the focused panel: the prefix of its bindings' ids, if it has any.
+        first = next((one.id for same in bindings for one in same if one.id), "")
+        app.push_screen(Help(keys_shown(app, screen), f"{first.partition('.')[0]}." if first else ""))
