@@ -310,6 +310,8 @@ def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
     assert (result.verdict, result.bounded, result.ended_after) == ("fits", True, 30.0)
     assert result.verdict_line.endswith("spare; it was ended after 30 s")
     assert result.warnings == ("bounded: it was ended after 30 s, with 3 steps done; later ones may take more",)
+    settled = result_of(msgspec.structs.replace(emulated(), code=code, steps=3, ended_after=30.0))
+    assert (settled.bounded, settled.doubts) == (False, ("it was ended after 30 s",))
     (job,) = emulated().jobs
     hello = msgspec.structs.replace(job.hello or sent.Hello(v=1, pid=7, at=1.0), torch="2.13.0")
     early = msgspec.structs.replace(job, hello=hello, beat=None)

@@ -10,14 +10,13 @@ from vramtui.dryrun.reads import leads_on, may_decide, read_places
 from vramtui.dryrun.values import COMPARED, SIZED
 
 SHOWN = (
-    "writer.add_scalar('loss', loss.norm(), 3)",
-    "log(f'{loss:.3f}')",
+    "writer.add_scalar('loss', loss.norm(), 3)", "log(f'{loss:.3f}')", "wandb.log({'loss': loss.item(), 'step': step})",
     "total = loss.item() if total is None else total + loss.item()\nprint(total)",
     "def step():\n    return loss, {'l1': loss.item()}",
     "meter.update(loss.item(), images.size(0))",
     "answers = x.argmax(1).cpu()\nscore = accuracy(answers, labels)",
+    "if loss.item() > 3:\n    wrong += 1\n    print(wrong)",
     "lost = loss.item()\nscheduler.step(lost)\nlost = perplexity(lost)",
-    "wandb.log({'loss': loss.item(), 'step': step})",
     "correct += (answers == labels).sum().item()\nlogger.info(correct / total)\nplt.plot(np.average([correct]))",
     "if torch.isnan(loss.detach()).item():\n    stop()",
     "lost = loss.item()\nif not math.isfinite(lost):\n    sys.exit(1)\nlog(lost)",
@@ -26,23 +25,16 @@ SHOWN = (
         "def test():\n    accs = []\n    accs.append(int(right.sum()) / 9)\n    return accs\na, b = test()\nbest = 0\n"
         "if a > best:\n    best = a\n    print(b)\n    torch.save(net.state_dict(), 'net')"
     ),
-    "if loss.item() > 3:\n    wrong += 1\n    print(wrong)",
     "total += loss.item()\nmean = torch.tensor(total)\ndist.all_reduce(mean)\nlog(mean.item())",
-    "class Meter:\n    def __str__(self):\n        return str(self.loss)",
-)
+    "class Meter:\n    def __str__(self):\n        return str(self.loss)", "def a(t):\n    return str(chr(t.item()))",
+)  # fmt: skip
 DECIDING = (
-    "if loss.item() > 3:\n    stop()",
-    "while loss > 3:\n    step()",
-    "kept = scores[scores > 0]",
+    "if loss.item() > 3:\n    stop()", "while loss > 3:\n    step()", "kept = scores[scores > 0]",
     "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
-    "losses.append(loss.item())\nfor one in losses:\n    step()",
-    "writer.add_scalar('loss', loss[mask].mean())",
-    "def evaluate():\n    lost[k] = loss.item()\n    return lost",
-    "def count():\n    return int(mask.sum())",
-    "self.best = loss.item()",
-    "rows = int(lengths.max())\nout = x[:rows]",
-    "rows = lengths.max().item()\nnext_ = list(range(rows))",
-    "out = torch.zeros(int(lengths.max()), 4)",
+    "losses.append(loss.item())\nfor one in losses:\n    step()", "writer.add_scalar('loss', loss[mask].mean())",
+    "def evaluate():\n    lost[k] = loss.item()\n    return lost", "def count():\n    return int(mask.sum())",
+    "self.best = loss.item()", "rows = int(lengths.max())\nout = x[:rows]",
+    "rows = lengths.max().item()\nnext_ = list(range(rows))", "out = torch.zeros(int(lengths.max()), 4)",
     "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
     "def step():\n    return {'rows': rows.item()}\nn = torch.zeros(step()['rows'])",
     "def count():\n    return int(mask.sum())\nx = x[: count()]",
@@ -50,14 +42,12 @@ DECIDING = (
     "def count():\n    return int(mask.sum())\nwhile count():\n    step()",
     "def lose():\n    return loss.item()\ndef go():\n    return lose()\nif go() > 3:\n    step()",
     "def lose():\n    return loss.item()\nlost = lose()\nbest = 1 if lost < 3 else 2",
-    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]",
-    "if loss.item() > 3:\n    net.rows = 4",
+    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]", "if loss.item() > 3:\n    net.rows = 4",
     "lost = loss.item()\nif lost < 3:\n    big = 1\nif big:\n    step()",
     "def lose():\n    return loss.item()\nuse(lose)\nlost = lose()",
     "class Net:\n    def lose(self):\n        return loss.item()\nlost = net.lose()",
-    "def step():\n    return a if loss.item() > 3 else b\nout = step()",
-    "this is no Python",
-)
+    "def step():\n    return a if loss.item() > 3 else b\nout = step()", "this is no Python",
+)  # fmt: skip
 
 
 # What follows from a followed number `v` where it is compared, or made whole, in the first line.
@@ -119,21 +109,15 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
         ("train.py", "load", "nn/modules/module.py"), ("safetensors/torch.py", "_to_ndarray", ""),
         ("safetensors/torch.py", "_tobytes", ""), ("runtime/utils.py", "is_invalid_grad_norm", ""),
         ("transformers/trainer.py", "_save_optimizer_and_scheduler", "storage.py"),
+        ("-packages/tensorboardX/x2num.py", "prepare_pytorch", ""),
     ],
 )  # fmt: skip
 def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str, function: str, inside: str) -> None:
     file = tmp_path / path
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("torch.save(model.state_dict(), path)\n")
     (tmp_path / "1.reads").write_text(json.dumps([[[str(file), 1, function, inside, 84]], []]))
     assert [place.decides for place in read_places(tmp_path)[0]] == [False]
-
-
-@pytest.mark.parametrize("read", ["loss.cpu().item()", "loss.cpu().numpy().item()", "x.cpu(), loss.item()"])
-def test_a_number_that_is_copied_first_decides_as_its_uses_do(tmp_path: Path, read: str) -> None:
-    (script := tmp_path / "train.py").write_text(f"class A:\n    def step(self):\n        return {read}\n")
-    (tmp_path / "1.reads").write_text(json.dumps([[[str(script), 3, "step", mark, 2] for mark in ("", "=")], []]))
-    assert any(place.decides for place in read_places(tmp_path)[0]) is (read != "loss.cpu().item()")
 
 
 def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path) -> None:

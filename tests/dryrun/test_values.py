@@ -21,7 +21,7 @@ class Following(_Mode):  # type: ignore[misc]  # its methods have no types
     def __init__(self, bring: Any = None) -> None:
         super().__init__()
         self.values = Values(torch, lambda tensor: tensor.device.type == "meta", bring)
-        self.notes: list[bool] = []
+        self.notes, self.note_size = list[bool](), lambda: None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}

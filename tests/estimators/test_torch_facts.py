@@ -107,6 +107,16 @@ def test_each_card_has_its_own_workspaces(name: convolutions.MeasuredCard, asked
     assert [convolutions.measured_workspace(convolved, at) for at in directions] == [(one, True) for one in asked]
 
 
+def test_no_kernel_that_was_tried_asks_for_more_than_the_bound() -> None:
+    shares = []
+    for line in convolutions._table("h100", (9, 20)):
+        fields = {name: tuple(one) if isinstance(one, list) else one for name, one in json.loads(line).items()}
+        ones = dict.fromkeys(("stride", "dilation"), (1,) * len(fields["window"]))
+        for one in convolutions._measured(convolutions.ConvolutionForm(card="h100", **(ones | fields))):
+            shares += [size / (convolutions.most_tried(one.convolved) or 0) for size in one.tried.values()]
+    assert (len(shares), round(max(shares), 2)) == (3 * 1518, 0.98)
+
+
 @for_each(_rows("cublas"))
 def test_the_cublas_workspace_is_the_one_the_cuda_build_takes(row: dict[str, Any]) -> None:
     assert workspace_bytes(_capability(row["capability"]), row["config"]) == row["bytes"]

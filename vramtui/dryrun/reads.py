@@ -1,6 +1,7 @@
 """Lines where a job read unknown values, and a guess if its way depends on one of them."""
 
 import ast
+import re
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
@@ -29,16 +30,24 @@ HEALTHY = (
     "distributed/", "optim/adam", "optim/sgd", "optim/lr_scheduler", "_inductor/", "_dynamo/", "storage.py",
     "serialization.py", "nn/modules/module.py", "utils/tensorboard/", "vramtui",
 )  # fmt: skip
+# Libraries that only show, keep or send what they are given, and Python's own.
+SHOWING = re.compile(
+    r"-packages/(?:tensorboardX|wandb|tqdm|mlflow|comet_ml|neptune|swanlab|clearml|aim|loguru|rich|visdom|trackio|sacred)/"
+    r"|/lib/python3\.\d+/(?:logging|json|csv|statistics|pprint)\b"
+)
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
 # Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
 FINITE = frozenset({"isnan", "isinf", "isfinite"})
 CHECKS = FINITE | {"allclose", "equal"}
 # Functions of libraries that log a loss and keep it for the next line of the log, write tensors to a file (safetensors
-# 0.8, `_tobytes` up to 0.7), or look whether a norm is finite and not negative, as zero is (DeepSpeed 0.19.8).
+# 0.8, `_tobytes` up to 0.7), or look whether a norm is finite and not negative, as zero is, or bring it to the card
+# again as one number (DeepSpeed 0.19.8).
 KEEPING = {
     ("transformers/trainer.py", "_maybe_log_save_evaluate"), ("safetensors/torch.py", "_to_ndarray"),
     ("safetensors/torch.py", "_tobytes"), ("runtime/utils.py", "is_invalid_grad_norm"),
+    ("zero/stage3.py", "complete_grad_norm_calculation_for_cpu_offload"),
+    ("zero/stage_1_and_2.py", "complete_grad_norm_calculation_for_cpu_offload"),
 }  # fmt: skip
 # What makes a number of Python's that may be a size; a loss is none.
 SIZES = frozenset({"item", "tolist", "int", "astype", "ceil", "floor", "round", "nonzero", "unique", "bincount"})
@@ -120,7 +129,6 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
                 uses.setdefault((path, line), set()).add((USES.index(inside[-1]), inside[:-1]))
                 continue
             times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
-    numbers = {place[:2] for place in times if place[3].endswith(FOLLOWED)}
     places = (
         ReadPlace(
             path=path,
@@ -132,13 +140,13 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
             is_condition=(path, line) in uses
             and not any(use == SIZED and (not where or leads_on(use, where)) for use, where in uses[path, line]),
             decides=not inside.startswith(HEALTHY)
+            and not SHOWING.search(path)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
             and decides(
                 _text(path), line, {*uses.get((path, line), ()), (COMPARED * (not inside.endswith(FOLLOWED)), "")}
             ),
         )
         for (path, line, function, inside), count in times.items()
-        if inside or (path, line) not in numbers or not _reads_copies(_text(path), line)  # else it is the number's read
     )
     order = sorted(
         places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line)
@@ -194,8 +202,9 @@ def leads_on(use: int, where: str) -> bool:
     """
     path, _, line = where.rpartition(":")
     statement, function = _place(tree := parsed(_text(path)), int(line) if line.isdecimal() else 0)
-    if statement is None or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_"):  # no compiler
-        return statement is None
+    is_shown = SHOWING.search(path) or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_")  # no compiler
+    if statement is None or is_shown:
+        return statement is None and not is_shown
     nodes = list(ast.walk(statement))
     if use == SIZED:
         shown = {id(part) for one in nodes if _is_text(one) or _is_shown(one) for part in ast.walk(one)}
@@ -259,21 +268,14 @@ def _is_harmless(name: str) -> bool:
     return name in HARMLESS or _shows(name)
 
 
-def _reads_copies(text: str, line: int) -> bool:
-    """Return whether `item` reads all that a line copies to the host: `loss.cpu().item()`."""
-    statement = _place(parsed(text), line)[0] or ast.Pass()
-    read = [one.value for one in ast.walk(statement) if isinstance(one, ast.Attribute) and one.attr == "item"]
-    within = set().union(*map(_called, read))
-    return "numpy" not in within and (_called(statement) & TAKING) - within == {"item"}
-
-
 def may_decide(text: str, line: int) -> bool:
     """Return whether a value that this line reads may decide what is done later, as far as its own function shows."""
     statement, function = _place(tree := parsed(text), line)
     if statement is None:
         return True
     is_check = isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS
-    if is_check or getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
+    is_text = isinstance(statement, ast.Return) and statement.value is not None and _is_text(statement.value)
+    if is_check or is_text or getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
         return False
     if isinstance(statement, ast.Return):  # a log, if they go into a dictionary whose keys the file looks up nowhere
         dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]

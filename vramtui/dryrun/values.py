@@ -13,6 +13,7 @@ This module is loaded into the job's process and by any release of PyTorch: it i
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ ORDERING = ("lt", "le", "gt", "ge")  # of an unknown number, which is zero, as P
 COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
 PICKING = ("gather", "index", "index_select", "take", "embedding")  # whatever the places, same numbers give that one
 CHOOSING = ("any", "all", "_is_all_true", "_is_any_true", "amax", "amin")  # same numbers give that number
+OWN_OPERATORS = ("aten", "c10d", "_c10d_functional")
+BY_LENGTHS = ("_pack_padded_sequence", "_pad_packed_sequence", "split_with_sizes", "segment_reduce")
 FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
     "fill_",
@@ -95,60 +98,39 @@ for _name in (
 
 
 class OperatorFacts(NamedTuple):
-    """Facts of an operator from its schema.
+    """Facts of an operator from its schema."""
 
-    Attributes:
-        is_view: its result is a view, or it changes which memory a tensor is, and it writes nothing.
-        is_random: its result is drawn, or is memory that holds nothing yet.
-        is_new: its result is drawn or holds one number, whatever it is given.
-        fills: its result holds one number.
-        written: position and name of each argument that it writes into, and whether the old value does not matter.
-        numbers: positions of tensors in the schema, where Python may give a number.
-        is_collective: ranks send each other its tensors.
-        is_lifted: its tensor is new and holds numbers of the host.
-        name: without its namespace and overload.
-        is_sized: its result has as many places as values say.
-        is_in_python: a library wrote its kernel in Python, of operators that are followed too.
-    """
-
-    is_view: bool
-    is_random: bool
-    is_new: bool
-    fills: bool
-    written: tuple[tuple[int, str, bool], ...]
-    numbers: tuple[int, ...]
-    is_collective: bool
-    is_lifted: bool
-    name: str
-    is_sized: bool
-    is_in_python: bool
+    is_view: bool  # its result is a view, or it changes which memory a tensor is, and it writes nothing
+    is_random: bool  # its result is drawn, or is memory that holds nothing yet
+    is_new: bool  # its result is drawn or holds one number, whatever it is given
+    fills: bool  # its result holds one number
+    written: tuple[tuple[int, str, bool], ...]  # arguments that it writes into; whether the old value does not matter
+    numbers: tuple[int, ...]  # positions of tensors in the schema, where Python may give a number
+    is_collective: bool  # ranks send each other its tensors
+    is_lifted: bool  # its tensor is new and holds numbers of the host
+    name: str  # without its namespace and overload
+    is_sized: bool  # its result has as many places as values say
+    is_in_python: bool  # a library wrote its kernel in Python, of operators that are followed too
 
 
 class StorageValue:
     """Known facts of one storage.
 
-    Attributes:
-        reference: a weak reference to the storage.
-        mirror: its bytes on the CPU; None while `fill` stands for all of them.
-        fill: the one number that it was filled with.
-        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with PLACES: of places in a row,
-            which are sizes on the host; with BLANK: the host's memory was left unwritten; with ROWS: of a mask's rows;
-            with ZERO: whether an unknown number, as zero, is less or more.
-        part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
-        epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
-        is_there: the device's memory holds the value too.
-        was_there: the device's memory holds this or an earlier value.
-        is_received: another rank sent the value, which is looked at when it is asked for.
+    Its `is_guess` is GUESS, or ORDER where its range is right; with PLACES of places in a row, which are sizes on the
+    host; with BLANK where the host's memory was left unwritten; with ROWS of a mask's rows; with ZERO whether an unknown
+    number, as zero, is less or more.
     """
 
     __slots__ = ("epoch", "fill", "is_guess", "is_received", "is_there", "mirror", "part", "reference", "was_there")
 
     def __init__(self, reference: int, *, is_guess: int = 0, epoch: int | None = None) -> None:
-        self.reference, self.is_guess, self.epoch = reference, is_guess, epoch
-        self.mirror: Any = None
-        self.fill: Any = None
-        self.part: Any = None
-        self.is_there = self.was_there = self.is_received = False
+        self.reference, self.is_guess = reference, is_guess  # a weak one to the storage
+        self.epoch = epoch  # in which a value that no host sent is believed; None for one that follows from the host
+        self.fill: Any = None  # the one number that it was filled with
+        self.mirror: Any = None  # its bytes on the CPU; None while `fill` stands for all of them
+        self.part: Any = None  # the value of the one tensor that was asked for, where the rest is unknown
+        self.is_there = self.was_there = False  # the device's memory holds the value too; or held an earlier one
+        self.is_received = False  # another rank sent the value, which is looked at when it is asked for
 
 
 class Values:
@@ -314,7 +296,7 @@ class Values:
         tag = getattr(self.torch.Tag, "nondeterministic_seeded", None)
         facts = self._operators[op] = OperatorFacts(
             is_view=is_view,
-            is_random=tag in op.tags or "empty" in name or namespace not in ("aten", "c10d", "_c10d_functional"),
+            is_random=tag in op.tags or "empty" in name or namespace not in OWN_OPERATORS,
             is_new=name in FILLS or (namespace == "aten" and tag in op.tags),
             fills=name in FILLS,
             written=written,
@@ -414,9 +396,12 @@ class Values:
                 blank = self._left_blank(op, facts, args, kwargs, tensors) if is_large else None
                 if blank is not None:
                     return blank
-                return self._follow_host(facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
+                return (
+                    self._follow_host(op, facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
+                )
         if not all(map(self.is_plain, tensors)):
             return run()
+        self._note_sizes(op, facts, tensors, engine)
         if facts.is_collective:
             return self._follow_collective(tensors, run, engine)
         return self._follow_device(op, facts, args, kwargs, tensors, run, engine)
@@ -453,7 +438,11 @@ class Values:
         if facts.is_random or not is_known:
             if len(inputs) <= MOST_LOADED:
                 self._load(inputs, engine)
-            return self._not_known(op, facts, args, kwargs, written, run(), engine)
+            to = args[0].device if facts.name == "copy_" else facts.name == "_to_copy" and kwargs.get("device")
+            # A copy on the host is marked: what takes numbers of it is noted then.
+            with engine.knowing() if to and to.type == "cpu" else contextlib.nullcontext():
+                out = run()
+            return self._not_known(op, facts, args, kwargs, written, out, engine)
         for target in targets:  # whose own value does not matter
             if self.is_followed(target) and self.entry_of(target) is None:
                 self.fill(target, 0, epoch=self.epoch)
@@ -615,7 +604,7 @@ class Values:
         return type(metas)(blanks) if isinstance(metas, (list, tuple)) else blanks[0]
 
     def _follow_host(
-        self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
+        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         """An operator on the host: what it makes of guesses is one."""
         is_guess = any(self.is_plain(one) and self.is_guess(one) for one in tensors)
@@ -623,7 +612,7 @@ class Values:
         for one, is_overwritten in self.written_tensors(facts, args, kwargs):
             if self.is_plain(one) and is_guess:
                 self.mark(one)
-            elif self.is_plain(one) and is_overwritten:
+            elif self.is_plain(one) and is_overwritten and self._covers(one):
                 self.forget(one)
         if not is_guess:
             return out
@@ -638,9 +627,23 @@ class Values:
                     self.mark(one)
             elif one is not None and not isinstance(one, self._tensor):
                 engine.note(takes_all=False)
-        if facts.is_sized:
-            engine.note(takes_all=True)
+        self._note_sizes(op, facts, tensors, engine)
         return out
+
+    def _note_sizes(self, op: Any, facts: OperatorFacts, tensors: list[Any], engine: Any) -> None:
+        """Note an operator whose result has as many places as guesses on the host say, or may have."""
+        is_foreign = op._schema.name.partition("::")[0] not in OWN_OPERATORS  # noqa: SLF001 - as above
+        taken = [one for one in tensors if not self.is_followed(one) and self.is_taken(one)]
+        if facts.name == "index":  # as many as there are whole numbers
+            taken = [one for one in taken if one is not tensors[0] and one.dtype in (self.torch.bool, self.torch.uint8)]
+        if taken and (facts.is_sized or is_foreign or facts.name in BY_LENGTHS):
+            engine.note(takes_all=facts.is_sized)
+            engine.note_size()
+
+    def is_taken(self, tensor: Any) -> bool:
+        """Return whether the numbers of a tensor on the host are guesses, and not just left blank."""
+        kind = self.is_guess(tensor) if self.guessed_on_host and self.is_plain(tensor) else 0
+        return bool(kind) and not kind & BLANK
 
     def _follow_collective(self, tensors: list[Any], run: Any, engine: Any) -> Any:
         """Send what is known, and look later at what came back: no operator writes that."""

@@ -25,6 +25,13 @@ def prepare(torch: Any) -> Reads:
     follower = Follower(torch, reads)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
     torch.Tensor.item = follow_numbers(reads, torch.Tensor.item)
+    for name in TAKING:
+        setattr(torch.Tensor, name, count_taken(reads, follower.values, getattr(torch.Tensor, name)))
+    from multiprocessing.reduction import ForkingPickler
+
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    ForkingPickler.register(torch.Tensor, count_taken(reads, follower.values, reduce_tensor))
     count_choices(torch, reads, follower)
     if torch.distributed.is_available():
         from torch.distributed import distributed_c10d
@@ -78,6 +85,24 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
         return number_of(number, find_way, functools.partial(reads.use, reads.last))
 
     return item
+
+
+# What takes numbers of a tensor on the host past its operators; `__array__` asks for `numpy`.
+TAKING = "numpy", "tolist", "__float__", "__int__", "__index__", "__dlpack__", "__reduce_ex__"
+
+
+def count_taken(reads: Reads, values: Any, plain: Any) -> Any:
+    """Return a `plain` that counts a read of its line where the tensor's numbers are guesses, unless PyTorch did."""
+
+    @functools.wraps(plain)
+    def take(tensor: Any, *args: Any, **named: Any) -> Any:
+        before = reads.count
+        answer = plain(tensor, *args, **named)
+        if reads.count == before and not tensor.is_cuda and values.is_taken(tensor):
+            reads.count_here(takes_all=str(tensor.dtype) == "torch.bool")
+        return answer
+
+    return take
 
 
 NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card

@@ -8,6 +8,7 @@ import ctypes
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
 TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
+# Of a library that makes scores of what its own code reads there, and nothing else.
+PACKAGES, SCORING = "-packages/", re.compile(r"-packages/sentence_transformers/(?:\w+/)?evaluation/")
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
 OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
@@ -202,7 +205,11 @@ class Reads:
             elif path.startswith(OWN):  # which calls PyTorch's own for the job
                 inside *= inside.startswith(TIMING)
             elif not path.startswith("<"):
-                return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
+                place = os.path.abspath(path), frame.f_lineno, frame.f_code.co_name
+                while PACKAGES in path and frame is not None:
+                    inside = PROBE if SCORING.search(frame.f_code.co_filename) else inside
+                    frame = frame.f_back
+                return (*place, inside)
             frame = frame.f_back
         return "", 0, "", inside
 

@@ -1,22 +1,18 @@
 """Workspaces of cuDNN's convolutions: measured ones, others by the nearest of these, the rest by thresholds.
 
-`convolutions.zip` has one member for each card and cuDNN, a line for each form. A line has the form as JSON, then its
-columns: images, channels in, channels out, sides, padding, and the bytes that cuDNN asks for forward, for the input's
-and for the weight's gradient; where known also the largest that `torch.backends.cudnn.benchmark` tries for each. Bytes
-are written as what they are more than channels-last copies of input, weight and output (`w`) or of input and weight
-(`p`).
+`convolutions.zip` has one member for each card and cuDNN, a line for each form: it as JSON, then columns of images,
+channels in and out, sides, padding, and bytes forward, for the input's and for the weight's gradient; where known also
+the largest that `torch.backends.cudnn.benchmark` tries for each. Bytes are written as what they are more than
+channels-last copies of input, weight and output (`w`) or of input and weight (`p`).
 
-`h100_9.20` is **measured** on a real H100 (PyTorch 2.11, cuDNN 9.19) and holds for Hopper: 100,315 convolutions of
-torchvision's models and of usual UNets, YOLOs, GANs and speech encoders, in fp32 (as TF32), fp16 and bf16, contiguous
-and channels-last. A convolution near a measured one is taken to run on the same kernel: of 1,500 left out at random
-that is within 5 % or 1 MiB in 76 to 98 %, by type, layout and direction. `h200`, `a100`, `l4`, `rtx4090` and `t4` are
-the answers of PyTorch 2.13's cuDNN for 3,593 convolutions **without a device** if such a card is described to it; it
-then leaves out engines, and the H100 agrees in 51 to 86 %. `h200_9.24` and `h200_9.26` hold the rows that differ in
-the cuDNN of PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN says the same.
+`h100_9.20` is **measured** (PyTorch 2.11, cuDNN 9.19) and holds for Hopper: 100,315 convolutions of usual nets. One
+near a measured one is taken to run on its kernel: of 1,500 left out that is within 5 % or 1 MiB in 76 to 98 %. The
+others are answers of cuDNN **without a device** for 3,593 convolutions if such a card is described to it; it then
+leaves out engines, and the H100 agrees in 51 to 86 %. `h200_9.24` and `h200_9.26` hold the rows that differ under
+PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN says the same.
 
-If no measured one is near, contiguous tensors go by thresholds, **fitted** to 4,700 random convolutions with cuDNN
-9.20: tensor-core kernels first copy input, weight and output to channels-last, so many bytes and 512 more. Of 3,000
-further random ones (`tests/golden/convolutions_left_out.json.gz`) 75 to 85 % are right in fp32 and 79 to 97 % in bf16.
+If no measured one is near, contiguous tensors go by thresholds, **fitted** to 4,700 random convolutions: tensor-core
+kernels first copy input, weight and output to channels-last. Of 3,000 further ones 75 to 97 % are right.
 """
 
 import json
@@ -38,6 +34,7 @@ Direction = Literal["forward", "input", "weight"]
 Mode = Literal["chosen", "limited", "trial", "tried"]
 ALIGNED = 16  # bytes to which the channels of one pixel are padded
 HEADER, HOPPER, FLOAT, HALF = 512, 9, 4, 2
+COMPLEX, SMALL_KERNELS = 8, 1 << 28  # bytes of a complex number, and of what does not grow with tensors
 PLANE = 2  # dimensions of a picture
 MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
 REAL: MeasuredCard = "h100"  # the others are models of cards that cuDNN was given without a device
@@ -90,27 +87,19 @@ class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Convolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A plain convolution; a transposed one is the input gradient of one, so that its directions change places.
-
-    Attributes:
-        kernel: elements of its window.
-        before, after: pixels of one image of the input and of the output.
-        itemsize: bytes of a number.
-        form: None if no measured one is looked up.
-        size, padding: sides of the input, and pixels on each.
-    """
+    """A plain convolution; a transposed one is the input gradient of one, so that its directions change places."""
 
     images: int
     inputs: int
     outputs: int
-    kernel: int
-    before: int
+    kernel: int  # elements of its window
+    before: int  # pixels of one image of the input, and `after` of the output
     after: int
-    itemsize: int
+    itemsize: int  # bytes of a number
     groups: int = 1
-    form: ConvolutionForm | None = None
-    size: Sides = (0, 0)
-    padding: Sides = (0, 0)
+    form: ConvolutionForm | None = None  # without one no measured one is looked up
+    size: Sides = (0, 0)  # of the input
+    padding: Sides = (0, 0)  # pixels on each
 
     @property
     def products(self) -> int:
@@ -413,19 +402,53 @@ def workspace_on_card(
     """The least and the most bytes that the workspace of a convolution may take on a real card; None if it is unknown.
 
     On Hopper an H100's was measured; if none near was, and on other cards, it is between none and copies of all
-    tensors, or what the H100 took. What `torch.backends.cudnn.benchmark` tries is known only of convolutions that were
-    measured themselves; the fastest plan takes any of that.
+    tensors, or what the H100 took. What `torch.backends.cudnn.benchmark` tries is known of convolutions that were
+    measured themselves, and bounded of others; the fastest plan takes any of that.
     """
     hopper = CardLimits((HOPPER, 0), 132, 2048)
     if mode in ("trial", "tried"):
-        tried = measured_workspace(call.convolved(hopper, release), call.plain(direction), tried=True)
+        convolved = call.convolved(hopper, release)
+        tried = measured_workspace(convolved, call.plain(direction), tried=True)
         if tried is None or not tried[1] or card.capability[0] != HOPPER:
-            return 0, None
+            return 0, most_tried(convolved)
         return tried[0] if mode == "trial" else 0, tried[0]
     real, is_measured = asked_workspace(call, direction, hopper, release)
     if is_measured is not None and mode == "chosen" and card.capability[0] == HOPPER:
         return real, real
     return 0, max(real, copies(call.convolved(card, release), ("input", "weight", "output")) + HEADER)
+
+
+def most_tried(convolved: Convolved) -> int | None:
+    """Bytes beyond all that `torch.backends.cudnn.benchmark` tries: complex spectra of all three tensors, twice, in a
+    square of a power of two; the columns of a matrix product; copies. None without a form. **Held** to 1,518 measured
+    convolutions: the largest kernel of any direction takes up to 98 % of it in fp32, 86 % in half precision.
+    """
+    form = convolved.form
+    if form is None:
+        return None
+    tensors = (
+        convolved.images * convolved.inputs * convolved.before,
+        convolved.inputs * convolved.outputs // convolved.groups,
+        convolved.images * convolved.outputs * convolved.after,
+    )
+    columns = (
+        convolved.images
+        * convolved.kernel
+        * max(convolved.inputs * convolved.after, convolved.outputs * convolved.before)
+    )
+    spectra = 0
+    if convolved.itemsize >= FLOAT:
+        reach = (
+            side + 2 * pad + (window - 1) * apart
+            for side, pad, window, apart in zip(
+                convolved.size, convolved.padding, form.window, form.dilation, strict=True
+            )
+        )
+        square = max(32, *(1 << (side - 1).bit_length() for side in reach))
+        pixels = square ** (len(form.window) - 1) * (square // 2 + 1) * prod(form.stride)
+        planes = convolved.images * (convolved.inputs + convolved.outputs) + tensors[1]
+        spectra = 2 * COMPLEX * planes * pixels
+    return spectra + FLOAT * (columns + tensors[0] + tensors[1] * convolved.kernel + tensors[2]) + SMALL_KERNELS
 
 
 def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:

@@ -51,24 +51,15 @@ FEWEST_VALUES, MOST_VALUES = 16, 256
 
 
 class Reduction(msgspec.Struct, frozen=True, kw_only=True):
-    """One reduction over dimensions that are ordered and merged.
+    """One reduction over dimensions that are ordered and merged."""
 
-    Attributes:
-        along: the reduced dimension is the contiguous one.
-        inputs: values that are reduced to each output.
-        outputs: how many there are.
-        width: threads' work along the contiguous dimension, and `height` across it, in vectors.
-        out_vector: outputs that a thread has side by side.
-        accumulator: bytes of one partial result.
-    """
-
-    along: bool
-    inputs: int
+    along: bool  # the reduced dimension is the contiguous one
+    inputs: int  # values that are reduced to each output
     outputs: int
-    width: int
+    width: int  # threads' work along the contiguous dimension, and `height` across it, in vectors
     height: int
-    out_vector: int = 1
-    accumulator: int = 4
+    out_vector: int = 1  # outputs that a thread has side by side
+    accumulator: int = 4  # bytes of one partial result
 
 
 class ReductionScratch(msgspec.Struct, frozen=True):

@@ -26,29 +26,19 @@ SHARED_HEADS_SINCE = (2, 14)
 
 
 class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of the choice.
+    """Inputs of the choice; shapes are (b, n, s, d)."""
 
-    Attributes:
-        dtype: of queries, keys and values: `fp32`, `fp16`, `bf16` or another, which no fused kernel takes.
-        query, key, value: shapes (b, n, s, d).
-        masked, trained_mask: an `attn_mask` is given, and wants a gradient.
-        dropout: the probability; cuDNN takes multiples of 1/16 (`check_cudnn_dropout`).
-        causal, grouped: `is_causal` and `enable_gqa`.
-        training: queries, keys or values want a gradient.
-        deterministic: `torch.use_deterministic_algorithms(True)`.
-    """
-
-    dtype: str
+    dtype: str  # of queries, keys and values: `fp32`, `fp16`, `bf16` or another, which no fused kernel takes
     query: tuple[int, ...]
     key: tuple[int, ...]
     value: tuple[int, ...]
-    masked: bool = False
-    trained_mask: bool = False
-    dropout: float = 0.0
-    causal: bool = False
-    grouped: bool = False
-    training: bool = False
-    deterministic: bool = False
+    masked: bool = False  # an `attn_mask` is given
+    trained_mask: bool = False  # and wants a gradient
+    dropout: float = 0.0  # the probability; cuDNN takes multiples of 1/16 (`check_cudnn_dropout`)
+    causal: bool = False  # `is_causal`
+    grouped: bool = False  # `enable_gqa`
+    training: bool = False  # queries, keys or values want a gradient
+    deterministic: bool = False  # `torch.use_deterministic_algorithms(True)`
     release: tuple[int, int] = RULES
 
 

@@ -203,25 +203,15 @@ OTHER_HEADS = re.compile(
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that a config describes.
+    """The model that a config describes."""
 
-    Attributes:
-        table: a `[model]` table.
-        basis: `family` where its tensors and caches are exact, else `generic`.
-        tensors: every tensor.
-        caches: what its layers keep.
-        partial: whether it is only the part that reads words, of a model of several.
-        counted: whether every tensor is written down all the same where it is `generic`.
-        architecture: its class, where its type is one of encoders whose operators are followed.
-    """
-
-    table: dict[str, Any]
-    basis: str
-    tensors: tuple[TensorGroup, ...] = ()
-    caches: tuple[LayerCache, ...] = ()
-    partial: bool = False
-    architecture: str = ""
-    counted: bool = False
+    table: dict[str, Any]  # a `[model]` table
+    basis: str  # `family` where its tensors and caches are exact, else `generic`
+    tensors: tuple[TensorGroup, ...] = ()  # every tensor
+    caches: tuple[LayerCache, ...] = ()  # what its layers keep
+    partial: bool = False  # whether it is only the part that reads words, of a model of several
+    architecture: str = ""  # its class, where its type is one of encoders whose operators are followed
+    counted: bool = False  # whether every tensor is written down all the same where it is `generic`
 
 
 def text_part(keys: Keys) -> Keys:

@@ -377,33 +377,19 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Contents of a config.json.
+    """Contents of a config.json."""
 
-    Attributes:
-        architecture: as it names it.
-        model: a `[model]` table.
-        precision: what its weights are kept in, as a preset writes it; None if it does not tell.
-        quantization: how they are kept instead, as a preset writes it.
-        unread: the method of a quantization that is not known; empty if it is known or there is none.
-        partial: the only part that is described, in words; empty if all of it is.
-        basis: how sure it is, as a decoder's `basis` has it.
-        undescribed: the key of a net without sizes; empty if there is none.
-        mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
-        counted: whether every tensor is written down all the same where it is `generic`.
-        guessed: what it says that is not taken at its word, a part of a sentence each.
-    """
-
-    architecture: str
-    model: Table
-    precision: str | None = None
-    quantization: str | None = None
-    unread: str = ""
-    undescribed: str = ""
-    partial: str = ""
-    basis: str = "shapes"
-    mixed: bool = False
-    counted: bool = False
-    guessed: tuple[str, ...] = ()
+    architecture: str  # as it names it
+    model: Table  # a `[model]` table
+    precision: str | None = None  # what its weights are kept in, as a preset writes it; None if it does not tell
+    quantization: str | None = None  # how they are kept instead, as a preset writes it
+    unread: str = ""  # the method of a quantization that is not known; empty if it is known or there is none
+    undescribed: str = ""  # the key of a net without sizes; empty if there is none
+    partial: str = ""  # the only part that is described, in words; empty if all of it is
+    basis: str = "shapes"  # how sure it is, as a decoder's `basis` has it
+    mixed: bool = False  # whether some of its layers are kept in other bits than `quantization`, and marked so
+    counted: bool = False  # whether every tensor is written down all the same where it is `generic`
+    guessed: tuple[str, ...] = ()  # what it says that is not taken at its word, a part of a sentence each
 
 
 def read_config(path: Path) -> ConfigFile:

@@ -387,19 +387,12 @@ Decode = Callable[[Path], dict[str, object]]
 
 
 class PipelineHabits(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that a pipeline's own code adds to its parts (diffusers 0.42).
+    """Values that a pipeline's own code adds to its parts (diffusers 0.42)."""
 
-    Attributes:
-        tokens: of a prompt for each encoder; the last number for those after it.
-        batched: guidance asks for an image twice in one batch.
-        states: its encoders' states are asked for, of every block.
-        text_length: tokens that the denoiser reads; those of the last encoder when absent.
-    """
-
-    tokens: tuple[int, ...] = (77,)
-    batched: bool = False
-    states: bool = False
-    text_length: int | None = None
+    tokens: tuple[int, ...] = (77,)  # of a prompt for each encoder; the last number for those after it
+    batched: bool = False  # guidance asks for an image twice in one batch
+    states: bool = False  # its encoders' states are asked for, of every block
+    text_length: int | None = None  # tokens that the denoiser reads; those of the last encoder when absent
 
 
 # By the beginning of the pipeline's class.

@@ -201,21 +201,13 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class NetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A model other than a decoder.
+    """A model other than a decoder."""
 
-    Attributes:
-        keys: its config with the sizes of its stream.
-        tensors: every tensor.
-        caches: what its decoder keeps, where it has one.
-        exact: whether they are of the class that the config names.
-        staged: whether its stages differ in size, so that the stream stands for all of them.
-    """
-
-    keys: Keys
-    tensors: TensorList
-    caches: CacheList
-    exact: bool
-    staged: bool
+    keys: Keys  # its config with the sizes of its stream
+    tensors: TensorList  # every tensor
+    caches: CacheList  # what its decoder keeps, where it has one
+    exact: bool  # whether they are of the class that the config names
+    staged: bool  # whether its stages differ in size, so that the stream stands for all of them
 
 
 # How a net of each type runs; tokens of sound are those of 30 seconds.

@@ -21,28 +21,19 @@ from vramtui.estimators.torch_facts.releases import release_of
 
 @dataclass(slots=True, eq=False)
 class StorageEntry:
-    """One storage, or one piece of memory that an operator takes for itself.
+    """One storage, or one piece of memory that an operator takes for itself."""
 
-    Attributes:
-        nbytes, size: bytes asked for, and of the allocator's `block`, None for memory that is not the device's.
-        address: the answer of `data_ptr`; 0 until it is asked for.
-        birth: how many events there were once it was made.
-        category: what the bytes are; None until that is known.
-        phase, operator, module, line: where it was made.
-        places: of an unknown mask, how many places a write through it had values for; None without one.
-    """
-
-    nbytes: int
-    address: int = 0
+    nbytes: int  # asked for; `size` are those of the allocator's `block`, None for memory that is not the device's
+    address: int = 0  # the answer of `data_ptr`; 0 until it is asked for
     block: int | None = None
     size: int = 0
-    birth: int = 0
-    phase: str = ""
-    category: str | None = None
+    birth: int = 0  # how many events there were once it was made
+    phase: str = ""  # as `operator`, `module`, `line`: where it was made
+    category: str | None = None  # what the bytes are; None until that is known
     operator: Any = None
     module: str = ""
     line: str = ""
-    places: int | None = None
+    places: int | None = None  # of an unknown mask, how many places a write through it had values for
     ref: Any = None
 
 
@@ -52,19 +43,7 @@ def _configured() -> str:
 
 
 class SimulatedMemory:
-    """Follows every storage from its first sight to its death.
-
-    Attributes:
-        entries: the storages that are there, by their `_cdata`.
-        alive: those that hold a block, by their birth.
-        changes: bytes allocated and reserved after each event.
-        unseen_share: of reserved, for what libraries may hold beyond it.
-        operator: the last that was followed.
-        convolutions_tried: those that cudnn.benchmark has timed.
-        refused: the last request that was too much, and `refused_at` the code's line that made it.
-        guesses_read: lines that read an unknown value, and the file of PyTorch that does; `guess_uses` are the uses of
-            what is read there, by `dryrun/values.py`, and their lines.
-    """
+    """Follows every storage from its first sight to its death."""
 
     def __init__(self, allocator: CachingAllocator, device: Device, where: Any) -> None:
         self.allocator, self.device, self.limits, self.where = allocator, device, card_limits(device), where
@@ -72,22 +51,22 @@ class SimulatedMemory:
         self.user_line: Callable[[], str] = where.user_line
         self.phase: Callable[[], str] = lambda: "model"
         self.values: Any = None  # `dispatch.values.FakeValues` of the session
-        self.entries: dict[int, StorageEntry] = {}
-        self.changes: list[tuple[int, int]] = []
+        self.entries: dict[int, StorageEntry] = {}  # the storages that are there, by their `_cdata`
+        self.changes: list[tuple[int, int]] = []  # bytes allocated and reserved after each event
         self.peak = self._peak_event = self.stream = 0
-        self.unseen_share = 0.0
-        self.operator: Any = None
-        self.convolutions_tried: set[Any] = set()
-        self.refused: AllocatorOutOfMemoryError | None = None
-        self.refused_at = ""
-        self.guesses_read: dict[str, str] = {}
-        self.guess_uses: dict[str, set[tuple[int, str]]] = {}
+        self.unseen_share = 0.0  # of reserved, for what libraries may hold beyond it
+        self.operator: Any = None  # the last that was followed
+        self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
+        self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
+        self.refused_at = ""  # the code's line that made it
+        self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
+        self.guess_uses: dict[str, set[tuple[int, str]]] = {}  # of what is read there, as in `dryrun/values.py`
         self.warnings: dict[str, str] = {}
         self.bounded = False
         self._conf, self._next_address = _configured(), 0x7F00_0000_0000
         self._shared: set[int] = set()
+        self.alive: dict[int, StorageEntry] = {}  # by their birth
         # Of those that have died only the ones of the peak are kept.
-        self.alive: dict[int, StorageEntry] = {}
         self._died: list[StorageEntry] = []
         self._phase_began = 0, (0, 0)  # how many events there were by then, and the bytes
 

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.values import COMPARED, GUESS, ORDER, OperatorFacts, UnknownError, Values, note_uses_of
+from vramtui.dryrun.values import COMPARED, GUESS, ORDER, SIZED, OperatorFacts, UnknownError, Values, note_uses_of
 from vramtui.probe import guards
 from vramtui.probe.peak import is_own
 from vramtui.probe.reads import OWN
@@ -66,6 +66,9 @@ class FakeValues(Values):
         self.noted = line
         self._memory.guesses_read[line] = self._memory.guesses_read.get(line) or inside
         self.use(line, self._use)
+
+    def note_size(self) -> None:
+        self.use(self.noted, SIZED)
 
     def use(self, line: str, use: int, frame: Any = None) -> None:
         where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
