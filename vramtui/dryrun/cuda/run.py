@@ -61,6 +61,7 @@ ON_CARD_NOTE = (
     "chooses without a device it is {} allocated and {} reserved"
 )
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
+UNRUN, UNSEEN = "the other way did not end in a minute", "a size or an index may be made of it"
 MOST_PLACES = 5
 LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
@@ -344,9 +345,8 @@ def result_of(run: CudaRun) -> DryRun:
         is_loop = "forward" in phases and "backward" not in phases  # of inference, perhaps without an end
         if text is None and torch and not (run.serves or run.steps_done or is_loop):
             unknown = f"{doubts[0]}, before its first step; --timeout gives it more"
-        done = f"{doubts[0]}, with {run.steps_done} steps done; "
-        more = "what follows them was not seen" if is_settled else "later ones may take more"
-        notes.append("bounded: " * is_early + done + more)
+        unseen = "later ones may take any more" if is_early else "what follows them was not seen"
+        notes.append(f"{'bounded: ' * is_early}{doubts[0]}, with {run.steps_done} steps done; {unseen}")
     elif run.code and run.cut_short:
         doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
     elif run.steps is not None and not run.cut_short and not run.code and not run.serves:
@@ -370,7 +370,10 @@ def result_of(run: CudaRun) -> DryRun:
     if own:
         notes.append(f"{NOT_STARTED}{', '.join(own)}")
     if beyond := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
-        notes.append(f"not modelled: {', '.join(beyond)}; the figures are without what these take")
+        notes.append(
+            f"not modelled: {', '.join(beyond)}; the figures are without what these take, which "
+            "only NVIDIA's libraries on a GPU tell"
+        )
     if deciding or unplaced:
         lines = []
         for place in deciding[:MOST_PLACES]:
@@ -378,6 +381,8 @@ def result_of(run: CudaRun) -> DryRun:
             if other is not None:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
                 ways = f" ({format_bytes(allocated, 1)}, the other way {then})"
+            elif not place.takes_all:  # else it is the most
+                ways = f" (no other figure: {UNRUN if place.is_condition else UNSEEN})"
             lines.append(f"  {place.words}{ways}")
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
