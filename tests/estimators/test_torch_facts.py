@@ -109,10 +109,10 @@ def test_each_card_has_its_own_workspaces(name: convolutions.MeasuredCard, asked
 
 def test_no_kernel_that_was_tried_asks_for_more_than_the_bound() -> None:
     shares = []
-    for line in convolutions._table("h100", (9, 20)):
+    for line in convolutions.table_of("h100", (9, 20)):
         fields = {name: tuple(one) if isinstance(one, list) else one for name, one in json.loads(line).items()}
         ones = dict.fromkeys(("stride", "dilation"), (1,) * len(fields["window"]))
-        for one in convolutions._measured(convolutions.ConvolutionForm(card="h100", **(ones | fields))):
+        for one in convolutions.measured_of(convolutions.ConvolutionForm(card="h100", **(ones | fields))):
             shares += [size / (convolutions.most_tried(one.convolved) or 0) for size in one.tried.values()]
     assert (len(shares), round(max(shares), 2)) == (3 * 1518, 0.98)
 

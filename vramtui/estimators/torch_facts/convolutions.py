@@ -215,7 +215,7 @@ class MeasuredConvolution(msgspec.Struct, frozen=True):
 
 
 @cache
-def _table(card: MeasuredCard, cudnn: Pair) -> dict[str, str]:
+def table_of(card: MeasuredCard, cudnn: Pair) -> dict[str, str]:
     """The columns of each form, as they are written: a job asks for few of the 1,440 forms."""
     with zipfile.ZipFile(Path(__file__).with_name("convolutions.zip")) as tables:
         lines = tables.read(f"{card}_{cudnn[0]}.{cudnn[1]}").decode().splitlines()
@@ -253,7 +253,7 @@ def _written_rows(form: ConvolutionForm) -> list[list[int]]:
     usual = {"channels_last": False, "stride": ones, "dilation": ones, "groups": 1}
     names = ("channels_last", "dilation", "dtype", "groups", "stride", "window")
     fields = {name: value for name in names if (value := getattr(form, name)) != usual.get(name)}
-    columns = _table(form.card, form.cudnn).get(json.dumps(fields, separators=(",", ":")))
+    columns = table_of(form.card, form.cudnn).get(json.dumps(fields, separators=(",", ":")))
     if columns is None:
         return []
     rows = []
@@ -276,7 +276,7 @@ def _sizes(form: ConvolutionForm) -> int:
 
 
 @cache
-def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
+def measured_of(form: ConvolutionForm) -> list[MeasuredConvolution]:
     measured = []
     for row in rows_of(form):
         asked = row[_sizes(form) :]
@@ -318,14 +318,14 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     unheld = not (form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture))
     sizes = (convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding)
     if (known := _by_sizes(form).get(sizes)) is not None:
-        return _measured(form)[known], float(unheld)
+        return measured_of(form)[known], float(unheld)
     place, other = _place(convolved), {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
     # Each kind of half precision falls back to the other.
     for near in (form, *([msgspec.structs.replace(form, dtype=other)] if other else [])):
         far = [_distance(one, place) for one in _places(near)]
         away = min(far, default=NEAR + 1)
         if away <= NEAR:
-            return _measured(near)[far.index(away)], away + (near != form or unheld)
+            return measured_of(near)[far.index(away)], away + (near != form or unheld)
     return None
 
 
@@ -484,7 +484,7 @@ def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], int]:
 
 @cache
 def _places(form: ConvolutionForm) -> list[_Place]:
-    return [_place(one.convolved) for one in _measured(form)]
+    return [_place(one.convolved) for one in measured_of(form)]
 
 
 def _distance(one: _Place, other: _Place) -> float:
