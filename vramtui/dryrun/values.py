@@ -117,8 +117,8 @@ class StorageValue:
     """Known facts of one storage.
 
     Its `is_guess` is GUESS, or ORDER where its range is right; with PLACES of places in a row, which are sizes on the
-    host; with BLANK where the host's memory was left unwritten; with ROWS of a mask's rows; with ZERO whether an unknown
-    number, as zero, is less or more.
+    host; with BLANK where the host's memory was left unwritten; with ROWS of a mask's rows; with ZERO whether an
+    unknown number, as zero, is less or more.
     """
 
     __slots__ = ("epoch", "fill", "is_guess", "is_received", "is_there", "mirror", "part", "reference", "was_there")
