@@ -5,11 +5,11 @@ from textual.containers import VerticalScroll
 from textual.widgets import OptionList
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, lines_with_totals, press, screen_text, settle
+from tests.app.driver import climbing, dashboard, known, lines_with_totals, press, screen_text, settle
 from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.ui.chooser import rank, ranked
-from vramtui.core.base.units import GIB
+from vramtui.core.base.units import GIB, format_gib
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation.readings import Memory
 from vramtui.core.schema.preset import Preset, PresetFile
@@ -109,7 +109,13 @@ async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float,
         await driver[1].press("m")
         while "nearest to what the process holds" not in screen_text(driver[0]):
             await driver[1].pause(0.01)
-        assert first in (driver[0].screen.query_one(OptionList).options[3].id or "")
+        options = driver[0].screen.query_one(OptionList)
+        assert first in (options.options[3].id or "")
+        while "…" in (line := str(options.options[3].prompt)):  # the line has the size that the panel has then
+            await driver[1].pause(0.01)
+        options.highlighted = 3
+        await press(*driver, "enter")
+        assert f" {format_gib(known(known(driver[0].state.view().panel).estimate).process)} GiB" in line
 
 
 async def test_the_table_of_what_fits_is_whole_in_a_narrow_terminal() -> None:

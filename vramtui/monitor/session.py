@@ -14,7 +14,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
-from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.models import Runtime
 from vramtui.core.schema.preset import PresetFile
@@ -218,6 +218,14 @@ class MonitorSession:
             else:
                 self.by_hand[one] = preset
         self.rematch()
+
+    def as_assigned(self, gpu: Gpu, process: Process, preset: PresetFile) -> PresetFile:
+        """Return the preset with the values of a process's job, as it would be if it were assigned to that."""
+        sample = _latest(self.sample)
+        key = process_key(sample.host.name, gpu, process)
+        alone = msgspec.structs.replace(sample, gpus=(msgspec.structs.replace(gpu, processes=(process,)),))
+        matched = matcher_of((preset,)).match(alone, {key: preset.key})
+        return self._over_ranks_seen(sample, matched).get(key, preset)
 
     def rematch(self) -> None:
         self.matched = {} if self.sample is None else self.match(self.sample)

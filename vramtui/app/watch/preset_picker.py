@@ -27,7 +27,7 @@ from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.fits import FitVerdict, fits_in
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import ServeRun
+from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.models.stores.local_models import local_models
 from vramtui.models.stores.resolve import letters_of
 from vramtui.monitor.what_fits import ModelFit, Question, Room, headings_of, models_that_fit, question_of, row_of
@@ -82,6 +82,7 @@ class PresetChooser(Chooser):
         self._recent = recent
         self._row, self._nearest = row, tuple[str, ...]()
         self._waiting: set[str] = set()
+        self._as_run: dict[str, PresetFile] = {}  # with the values of the chosen process's job
         self._models: tuple[str, ...] | None = None
 
     def on_mount(self) -> None:
@@ -101,7 +102,7 @@ class PresetChooser(Chooser):
         engine, named = SERVERS.get(family_of(read_command_line(command))), letters_of(command)  # None: no server
         while presets and memory and thread_time() < over:
             preset = presets.pop()
-            run, workload = preset.preset.run, self._state.workload(preset)
+            run, workload = preset.preset.run, self._workload(preset)
             if engine == (("llama.cpp" if run.is_llama_cpp else run.engine) if isinstance(run, ServeRun) else None):
                 quick = predictor.quick(workload, self._devices[0])
                 is_known = predictor.knows_total(workload, self._devices[0])
@@ -142,12 +143,12 @@ class PresetChooser(Chooser):
             lately = self._nearest.index(preset.key) if first < 0 else lately
             return first, "" if words else title, lately, preset.key
 
-        def text(preset: PresetFile) -> tuple[str, str]:
-            return preset.key, f"{preset.preset.name} {preset.preset.notes}"
-
-        choices = ranked(wanted, self._state.session.presets.values(), text, order)
+        every = self._state.session.presets.values()
+        choices = ranked(wanted, every, lambda one: (one.key, f"{one.preset.name} {one.preset.notes}"), order)
         knows, cards = self._state.session.predictor.knows_total, self._devices
-        self._waiting = {one.key for one in choices if not all(knows(self._state.workload(one), to) for to in cards)}
+        read = choices if self._row is None else [one for one in choices if one.key in self._as_run]
+        known = {one.key for one in read if all(knows(self._workload(one), to) for to in cards)}
+        self._waiting = {one.key for one in choices} - known
         titled = not words and len({place(preset) for preset in choices}) > 1
         for (_, title), presets in groupby(choices, place):
             if titled:
@@ -198,12 +199,20 @@ class PresetChooser(Chooser):
                 call_after(self, BETWEEN, self.fill_totals)
                 return
 
+    def _workload(self, preset_file: PresetFile) -> Workload:
+        """Return what the panel will estimate: with the ranks, batch and sequence of the chosen process's job."""
+        row, key = self._row, preset_file.key
+        if row is not None and row.process is not None and key not in self._as_run:
+            self._as_run[key] = self._state.session.as_assigned(row.gpu, row.process, preset_file)
+        return self._state.workload(self._as_run.get(key, preset_file))
+
     def _line(self, preset_file: PresetFile) -> Content:
         """Return the preset's line, with dots for a total that is not known yet."""
-        workload, waits = self._state.workload(preset_file), preset_file.key in self._waiting
-        fits = [None if waits else self._state.session.predictor.fit(workload, device) for device in self._devices]
+        waits, predictor = preset_file.key in self._waiting, self._state.session.predictor
+        workload = None if waits else self._workload(preset_file)
+        fits = [None if workload is None else predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
-        about = "≈" if not waits and self._state.session.predictor.is_quick(workload, self._devices[0]) else ""
+        about = "≈" if workload is not None and predictor.is_quick(workload, self._devices[0]) else ""
         total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
         key, preset, mine = printable(preset_file.key)[:NAME_MOST], preset_file.preset, " (yours)"
         own = printable(f"{preset.name}{mine * (not preset_file.bundled)}{preset.notes and f' · {preset.notes}'}")
