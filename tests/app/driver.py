@@ -127,7 +127,7 @@ def known(value: T | None) -> T:
 async def choose_process(driver: Driver, word: str) -> None:
     app = driver[0]
     row = next(row for row in app.state.view().rows if row.process is not None and word in (row.process.command or ""))
-    app.state.select(row.id, freeze=True)
+    app.state.choose(row.id)
     app.redraw.now()
     await settle(*driver)
 

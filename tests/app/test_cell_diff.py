@@ -222,8 +222,7 @@ def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
 ) -> None:
     """Updates may be laid out for a size that the terminal no longer has: wider, narrower, taller, shorter."""
     frame, size, followed = Frame(), (WIDTH, HEIGHT), pyte.Screen(WIDTH, HEIGHT)
-    stream = pyte.Stream(followed)
-    stream.feed(NO_WRAP)
+    (stream := pyte.Stream(followed)).feed(NO_WRAP)
     for kind, *what in [*moments, ("resize", last), ("whole", end)]:
         if kind == "resize":
             size = what[0]

@@ -73,7 +73,7 @@ def test_matching_by_hand_and_back_and_the_order_of_a_chosen_row() -> None:
     small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
     state = state_with(scenes.sample(scenes.gpu(0, small, large)))
     assert pids(state.view()) == [2, 1]
-    state.select(key(1), freeze=True)
+    state.choose(key(1))
     grown = msgspec.structs.replace(small, used_memory=9 * GIB)
     newcomer = scenes.process(3, 20 * GIB, "c")
     state.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
@@ -87,7 +87,7 @@ def test_matching_by_hand_and_back_and_the_order_of_a_chosen_row() -> None:
 
 def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_one_is_of_no_other_process() -> None:
     state = state_with()
-    state.select(key(5120, "GPU-1"), freeze=True)
+    state.choose(key(5120, "GPU-1"))
     state.panel_key = "qwen2.5-7b-serve"
     view = state.view()
     assert known(view.panel).process is None
@@ -97,7 +97,7 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     assert known(shared.view().panel).room == 98 * GIB  # what the host has, and the process's own
     state = state_with()
     state.view()
-    state.select(key(977), freeze=True)
+    state.choose(key(977))
     view = state.view()
     assert view.panel is None
     assert view.reason == "jupyter: model unknown · m assigns"
@@ -180,7 +180,7 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
     rows = [row for row in state.view().rows if row.gpu.index == 0 and row.predicted is not None]
     assert len(rows) == 2
     assert rows[0].predicted != rows[1].predicted
-    state.select(rows[0].id, freeze=True)
+    state.choose(rows[0].id)
     state.view()
     state.step(("batch_size",), 1)
     panel = known(state.view().panel)
@@ -222,7 +222,7 @@ def test_the_cursor_is_on_the_first_row_and_stays_with_a_preset_that_was_asked_f
     for is_chosen in (False, True):
         state = state_with(two_jobs())
         if is_chosen:
-            state.select(key(4213), freeze=False)
+            state.choose(key(4213))
         for column in columns:
             state.sort_by(column)
             view = state.view()
@@ -236,7 +236,7 @@ def test_the_cursor_is_on_the_first_row_and_stays_with_a_preset_that_was_asked_f
         assert known(state.view().panel).preset.key == "qwen2.5-7b-serve"
     state = state_with(two_jobs())
     state.view()
-    state.select(key(977), freeze=True)
+    state.choose(key(977))
     state.view()
     assert state.unfreeze_order()
     state.sort_by("now")
@@ -321,7 +321,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         await give(app, pilot, scenes.usual())
         row = next(row for row in app.state.view().rows if row.process is not None and row.process.pid == 977)
         assert row.preset == "derived:my model"
-        app.state.select(row.id, freeze=True)
+        app.state.choose(row.id)
         await settle(app, pilot)
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · my model" in shown
@@ -361,11 +361,11 @@ async def test_a_low_or_folded_screen_says_under_the_rows_why_nothing_is_predict
     async with dashboard(size=size, derived=DerivedPresets(derive, wait=True)) as (app, pilot):
         await give(app, pilot, scenes.usual())
         chosen = {row.process.pid: row.id for row in app.state.view().rows if row.process is not None}
-        app.state.select(chosen[977], freeze=True)
+        app.state.choose(chosen[977])
         await press(app, pilot, *keys)
         words = "batch and checkpointing are not on the"
         assert any("╰" in line and words in line for line in screen_text(app).splitlines()) is says
-        app.state.select(chosen[4213], freeze=True)
+        app.state.choose(chosen[4213])
         await settle(app, pilot)
         assert words not in screen_text(app)
 
@@ -378,7 +378,7 @@ async def test_rows_with_a_preset_or_none_show_details_and_say_so() -> None:
         for has_preset in (False, True):
             rows = [row for row in app.state.view().rows if row.kind == "process"]
             row = next(row for row in rows if (row.preset is not None) == has_preset)
-            app.state.select(row.id, freeze=True)
+            app.state.choose(row.id)
             await settle(app, pilot)
             panel, text = app.state.view().panel, screen_text(app)
             assert (f"no prediction for pid {row.process.pid}" in text) != has_preset

@@ -64,7 +64,7 @@ async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sam
     """As after keys in one burst, of which not each is drawn."""
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
-        app.state.select(other.id, freeze=True)
+        app.state.choose(other.id)
         await press(app, pilot, "i")
         assert f"Process {known(other.process).pid}" in screen_text(app)
     asked: list[str] = []

@@ -45,24 +45,19 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
 
 async def test_power_and_temperature_are_drawn_every_two_seconds_and_what_is_hot_at_once() -> None:
     async with dashboard([scenes.usual()], (200, 50)) as (app, pilot):
-        for at, watts, heat, is_new in (
-            (1, 111, 50, False),
-            (2, 222, 51, True),
-            (3, 333, 52, False),
-            (4, 444, 90, True),
-        ):
-            new, now = partial(msgspec.structs.replace, power_watts=watts, temperature_celsius=heat), scenes.usual(at)
+        for at, heat, is_new in ((1, 50, False), (2, 51, True), (3, 52, False), (3, 90, True)):
+            now = scenes.usual(at)
+            new = partial(msgspec.structs.replace, power_watts=heat + 100, temperature_celsius=heat)
             await give(app, pilot, msgspec.structs.replace(now, gpus=tuple(map(new, now.gpus))))
-            assert (f" {watts}" in screen_text(app)) == is_new
+            assert (f" {heat + 100}" in screen_text(app)) == is_new
 
 
 async def test_all_cards_at_once_are_one_message_and_the_title_counts_the_rows_of_the_lost() -> None:
     before = scenes.usual()
-    lost_now = partial(msgspec.structs.replace, state="lost", reason="fell off the bus", memory=Memory(), processes=())
-    gpus = map(lost_now, before.gpus)
+    gone = partial(msgspec.structs.replace, state="lost", reason="fell off the bus", memory=Memory(), processes=())
     count = sum(len(gpu.processes) for gpu in before.gpus)
     async with dashboard([before]) as (app, pilot):
-        await give(app, pilot, msgspec.structs.replace(before, gpus=tuple(gpus), taken_at=before.taken_at + 5))
+        await give(app, pilot, msgspec.structs.replace(scenes.usual(5), gpus=tuple(map(gone, before.gpus))))
         assert sum(row.kind == "process" for row in app.state.view().rows) == count
         assert f"Processes · {count} " in screen_text(app)
     async with dashboard([scenes.usual()]) as (app, pilot):

@@ -229,11 +229,11 @@ async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() 
             (found,) = (row for row in player.state.view().rows if row.id == training(LONG[0]))
             return found.preset, found.predicted
 
-        player.state.select(training(LONG[0]), freeze=True)
+        player.state.choose(training(LONG[0]))
         assert row() == (key, 71 * GIB)
         await pass_time(player, pilot, clock, 100)
         assert row() == (f"{key} (recorded)", 77 * GIB)
-        player.state.select(training(LONG[0]), freeze=True)
+        player.state.choose(training(LONG[0]))
         await settle(player, pilot)
         assert "estimate as recorded" in screen_text(player)
         assert f"{key} (recorded)" in screen_text(player)
@@ -263,7 +263,7 @@ async def test_what_the_job_had_told_then() -> None:
         [(LONG[0].taken_at, training(LONG[0]), recorded(PRESETS[0].key, 3, 60 * GIB))],
     )
     async with playing(tape) as (player, pilot, clock):
-        player.state.select(training(LONG[0]), freeze=True)
+        player.state.choose(training(LONG[0]))
 
         def allocated() -> int | None:
             panel = player.state.view().panel

@@ -20,6 +20,7 @@ from vramtui.app.context import (
     RedrawThrottle,
     SampleTaken,
     ScreenRouter,
+    ask,
     message_of,
 )
 from vramtui.app.features import Features
@@ -215,7 +216,7 @@ class Dashboard(App[None]):
         return await super().run_action(action, *where, **named)
 
     def action_command_palette(self) -> None:
-        from vramtui.app.ui.chooser import ActionChooser, ask
+        from vramtui.app.ui.chooser import ActionChooser
 
         if isinstance(self.screen, ModalScreen):
             return
@@ -293,9 +294,10 @@ class Dashboard(App[None]):
             self.draw()
 
     def action_change_theme(self) -> None:
-        from vramtui.app.ui.chooser import choose_theme
+        from vramtui.app.ui.chooser import ThemeChooser
 
-        choose_theme(self, self.shared.keep)
+        chooser, keep = ThemeChooser(self.available_themes, self.theme), self.shared.keep
+        ask(self, chooser, lambda name: keep({"dashboard.theme": name}))
 
     def action_suspend_process(self) -> None:
         suspend_job(self)

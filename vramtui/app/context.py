@@ -5,10 +5,11 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from textual.app import App
 from textual.message import Message
+from textual.screen import ModalScreen
 
 from vramtui.app.keys import FIRST
 from vramtui.app.state.dashboard_state import DashboardState
@@ -21,6 +22,18 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.poller import ReadResult
 
 GRACE = 0.1  # seconds: reads take some time, and not always the same
+
+
+Result = TypeVar("Result")
+
+
+def ask(app: App[Any], window: ModalScreen[Result], then: Callable[[Result], object]) -> None:
+
+    def take(answer: Result | None) -> None:
+        if answer is not None:
+            then(answer)
+
+    app.push_screen(window, take)
 
 
 @dataclass

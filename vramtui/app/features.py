@@ -74,15 +74,8 @@ class Features:
         self.editor = EditorController(shared, presets, self.history, forget_frame)
         # Alerts come before anything is written. Our own threads end first; writes to a disk, which may take a second,
         # end last.
-        self.in_order: tuple[Feature, ...] = (
-            self.plan,
-            self.history,
-            self.traces,
-            self.max_batch,
-            self.alerts,
-            self.presets,
-            self.recording,
-        )
+        first: tuple[Feature, ...] = (self.plan, self.history, self.traces, self.max_batch)
+        self.in_order = (*first, self.alerts, self.presets, self.recording)
 
     @property
     def screens(self) -> Mapping[str, Callable[[], ViewScreen]]:
@@ -92,12 +85,8 @@ class Features:
 
             return TimelineScreen(self._shared, self.traces)
 
-        makers: dict[str, Callable[[], ViewScreen]] = {
-            "plan": self.plan.screen,
-            "timeline": timeline,
-            "history": self.history.screen,
-        }
-        return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
+        fleet = {} if self.fleet is None else {FLEET.name: self.fleet.screen}
+        return {"plan": self.plan.screen, "timeline": timeline, "history": self.history.screen, **fleet}
 
     def play(self, recording: "Recorded", clock: Callable[[], float]) -> "ReplayController":
         from vramtui.app.replay import ReplayController  # only where a recording is played

@@ -17,6 +17,7 @@ from textual.widgets import Input, OptionList, SelectionList, Static, TextArea
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
+from vramtui.app.context import ask
 from vramtui.app.editor.form_panel import (
     Change,
     DraftEstimator,
@@ -30,7 +31,7 @@ from vramtui.app.editor.form_panel import (
 from vramtui.app.keys import EDITOR_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.chooser import Ask, CheckList, Chooser, TextWindow, Window, ask, fault_of, ranked
+from vramtui.app.ui.chooser import Ask, CheckList, Chooser, TextWindow, Window, fault_of, ranked
 from vramtui.app.ui.lines import fit, plain
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.errors import UserError

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from vramtui.app.context import AppContext
+from vramtui.app.context import AppContext, ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import paths_in_a_line
 from vramtui.core.observation.snapshot import Snapshot
@@ -69,8 +69,7 @@ class ExportController:
         if writer is None:
             self._app.notify("Saving is not available here.")
             return
-        from vramtui.app.ui.chooser import ask  # loads the list widgets
-        from vramtui.app.watch.windows import SaveOptions
+        from vramtui.app.watch.windows import SaveOptions  # loads the list widgets
 
         def keep(settings: SnapshotSettings) -> None:
             try:

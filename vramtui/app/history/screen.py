@@ -12,12 +12,12 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.strip import Strip
 
-from vramtui.app.context import AppContext, ListScreen
+from vramtui.app.context import AppContext, ListScreen, ask
 from vramtui.app.keys import HISTORY_BINDINGS
 from vramtui.app.state.dashboard_state import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.chooser import Confirm, Window, ask
+from vramtui.app.ui.chooser import Confirm, Window
 from vramtui.app.ui.graph import DOTS, MemoryGraph, braille_rows
 from vramtui.app.ui.lines import (
     Column,

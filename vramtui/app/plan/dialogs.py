@@ -13,10 +13,10 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from vramtui.app.context import AppContext, why_no_preset
+from vramtui.app.context import AppContext, ask, why_no_preset
 from vramtui.app.plan.model import AS_IN_FILE, CardAnswers, PlanModel
 from vramtui.app.themes import FIT_COLOURS
-from vramtui.app.ui.chooser import Ask, Chooser, Window, ask, ranked
+from vramtui.app.ui.chooser import Ask, Chooser, Window, ranked
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable

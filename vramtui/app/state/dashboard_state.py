@@ -229,19 +229,16 @@ class DashboardState:
         self.add_preset(preset_file)
         self.panel_key = preset_file.key
 
-    def select(self, row: RowId, *, freeze: bool) -> None:
-        """Choose a row; with `freeze` the rows keep their present order until `unfreeze_order`."""
+    def choose(self, row: RowId) -> None:
+        """Choose a row; the rows keep their present order until `unfreeze_order`."""
         self._chosen = row
-        if freeze and self._frozen_order is None:
+        if self._frozen_order is None:
             ids = () if self._visible is None else self._visible.ids()
             self._frozen_order = {identity: at for at, identity in enumerate(ids)}
         preset_file = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if isinstance(row, ProcessKey):
             self.panel_key = None if preset_file is None else preset_file.key
             self._followed = self.panel_key
-
-    def choose(self, row: RowId) -> None:
-        self.select(row, freeze=True)
 
     def unfreeze_order(self) -> bool:
         """Sort again; the cursor stays with its row. False if the order was not frozen."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from textual.app import App
 
-from vramtui.app.context import AppContext, Feature, RedrawThrottle
+from vramtui.app.context import AppContext, Feature, RedrawThrottle, ask
 from vramtui.app.state.view import Panel, ProcessRow
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -230,7 +230,7 @@ class ProcessTracer:
         except UserError as error:
             app.notify(str(error), title="No dry run", severity="warning")
             return
-        from vramtui.app.ui.chooser import Confirm, ask
+        from vramtui.app.ui.chooser import Confirm
 
         def assign(preset_file: PresetFile) -> None:
             state.add_preset(preset_file)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -24,15 +24,6 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 Result = TypeVar("Result")
-
-
-def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object]) -> None:
-
-    def take(answer: Result | None) -> None:
-        if answer is not None:
-            then(answer)
-
-    app.push_screen(window, take)
 
 
 class Window(CurrentSize, ModalScreen[Result]):
@@ -306,10 +297,6 @@ class ActionChooser(Chooser):
             pad = " " * max(1, room - cell_len(action.title) - cell_len(action.help))
             options.append(Option(Content.assemble(action.title, pad, (action.help, "bold $primary")), str(at)))
         self.list_options(options, "no action is called so")
-
-
-def choose_theme(app: App[None], keep: Callable[[dict[str, object]], object]) -> None:
-    ask(app, ThemeChooser(app.available_themes, app.theme), lambda name: keep({"dashboard.theme": name}))
 
 
 class ThemeChooser(Chooser):

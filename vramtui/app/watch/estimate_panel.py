@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
-from vramtui.app.context import AppContext, Feature, FieldStepped, why_no_preset
+from vramtui.app.context import AppContext, Feature, FieldStepped, ask, why_no_preset
 from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, value_of
 from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after
@@ -317,8 +317,7 @@ class PanelController:
         self._shared, self._app, self._state = shared, shared.app, shared.state
 
     def choose_preset(self) -> None:
-        from vramtui.app.ui.chooser import ask  # loads the list widgets
-        from vramtui.app.watch.preset_picker import PresetChooser
+        from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
 
         if self._state.is_monitor:
             self._app.notify(why_no_preset(self._state))

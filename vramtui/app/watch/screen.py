@@ -7,10 +7,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
 
-from vramtui.app.context import AppContext, FieldStepped, GpuChosen, ListScreen, why_no_preset
+from vramtui.app.context import AppContext, FieldStepped, GpuChosen, ListScreen, ask, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.state.dashboard_state import SPANS
-from vramtui.app.state.view import View
+from vramtui.app.state.view import SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import MemoryGraph
 from vramtui.app.ui.view_screen import Banner, Header, KeyBar
@@ -133,7 +133,6 @@ class Watch(ListScreen):
         self._shared.redraw.now()
 
     def action_match(self) -> None:
-        from vramtui.app.ui.chooser import ask
         from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser
 
         state, row = self._state, self._state.view().chosen
@@ -149,11 +148,10 @@ class Watch(ListScreen):
             state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
             self._shared.redraw.now()
 
-        title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
-        ask(self.app, PresetChooser(state, title, recent, row), take)
+        title = f"Which preset does pid {row.process.pid} run? Sizes are as its job runs it"
+        ask(self.app, PresetChooser(state, title, self._shared.recent_presets, row), take)
 
     def action_what_fits(self) -> None:
-        from vramtui.app.ui.chooser import ask
         from vramtui.app.watch.preset_picker import ModelsChooser
         from vramtui.monitor.what_fits import preset_that_fits, room_on
 
@@ -185,9 +183,17 @@ class Watch(ListScreen):
         self._shared.redraw.now()
 
     def action_columns(self) -> None:
-        from vramtui.app.watch.windows import choose_columns  # loads the list widgets
+        from vramtui.app.watch.windows import ColumnsDialog  # loads the list widgets
 
-        choose_columns(self._shared, self.query_one(ProcessTable).column_names())
+        def show(columns: tuple[SortColumn, ...]) -> None:
+            self._state.columns = columns
+            self._shared.redraw.now()
+
+        def keep(columns: tuple[SortColumn, ...]) -> None:
+            show(columns)
+            self._shared.keep({"columns.processes": columns or None})
+
+        ask(self.app, ColumnsDialog(self.query_one(ProcessTable).column_names(), self._state.columns, show), keep)
 
     def action_fold(self, opened: bool) -> None:
         chosen = self._state.view().chosen

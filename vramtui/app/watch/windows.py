@@ -21,7 +21,7 @@ from vramtui.app.context import AppContext
 from vramtui.app.state.dashboard_state import row_ledger
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, SortColumn, View
-from vramtui.app.ui.chooser import CheckList, TextWindow, Window, ask
+from vramtui.app.ui.chooser import CheckList, TextWindow, Window
 from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.app.ui.parts import same_parts
 from vramtui.app.watch.estimate_panel import ASSIGN, guess_sentences, read_from
@@ -446,20 +446,6 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
     def action_close(self) -> None:
         self._show(self._asked)
         self.dismiss(None)
-
-
-def choose_columns(shared: AppContext, shown: Collection[SortColumn]) -> None:
-    state = shared.state
-
-    def show(columns: tuple[SortColumn, ...]) -> None:
-        state.columns = columns
-        shared.redraw.now()
-
-    def keep(columns: tuple[SortColumn, ...]) -> None:
-        show(columns)
-        shared.keep({"columns.processes": columns or None})
-
-    ask(shared.app, ColumnsDialog(shown, state.columns, show), keep)
 
 
 class SignalWindow(Window[SignalName]):
