@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tables import for_each, rows
 from vramtui.core.observation import history
-from vramtui.core.observation.history import FastSample, History, Peak, Track
+from vramtui.core.observation.history import FastSample, History, Peak, TrackTable
 from vramtui.core.observation.matcher import LEAST_ANSWERS, MatchBasis, Matcher, matches
 from vramtui.core.observation.readings import Absence, Gpu, GpuState, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.models import TransformerModel
@@ -54,7 +54,7 @@ def test_a_process_is_the_same_one_until_its_pid_is_reused() -> None:
     assert seen.tracks[key(1)].gone_at is None
     assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
     assert not list(seen.exited(0))
-    track = Track(("h", "G"), process(1), 0.0, 0.0)
+    track = TrackTable(("h", "G")).append(process(1), 0.0)
     track.add(0.0, 10)
     for told, peak in ((9, Peak(bytes=10, at=0.0)), (11, Peak(bytes=11, at=1.0, how="accounting"))):
         track.note_peak(Peak(bytes=told, at=1.0, how="accounting"))
@@ -86,7 +86,7 @@ amounts = st.lists(st.one_of(st.none(), st.integers(0, 2**50)), min_size=1, max_
 
 @given(amounts, st.integers(2, 40))
 def test_a_series_keeps_its_peak_and_its_order_however_short(values: list[int | None], limit: int) -> None:
-    track = Track(("h", "G"), process(1), 0.0, 0.0)
+    track = TrackTable(("h", "G")).append(process(1), 0.0)
     for at, used in enumerate(values):
         track.add(float(at), used, limit)
     known = [used for used in values if used is not None]

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import zlib  # not hashlib, which loads 3 MB of OpenSSL
 from pathlib import Path
 
 import msgspec
@@ -69,6 +68,8 @@ def preset_of_command(command: JobCommand, result: DryRun) -> PresetFile:
     """A job's command as a preset: one command in one folder has one key, however often it runs."""
     title = command.script if command.is_module else Path(command.script).name
     named = f"{command.folder}\0{shlex.join(command.words)}"
+    import zlib  # noqa: PLC0415 - few jobs have a trace; not hashlib, which loads 3 MB of OpenSSL
+
     mark = f"{zlib.crc32(named.encode(errors='surrogateescape')):08x}"[:4]
     trains = any(row.phase in {"backward", "step"} for row in result.timeline)
     return PresetFile(

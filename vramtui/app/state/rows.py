@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress, count, islice
+from itertools import chain, compress, count, islice, repeat
 from operator import attrgetter, ne
 from typing import Any
 
@@ -16,7 +16,7 @@ from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent, narrow_digits
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.observation.history import History, Peak, Track
+from vramtui.core.observation.history import History, PeakColumns, Track, TrackTable
 from vramtui.core.observation.readings import (
     Absence,
     Gpu,
@@ -140,18 +140,21 @@ class ProcessRows(RowsOnDemand):
     its free bytes add up to its total.
     """
 
-    __slots__ = ("_at", "_entries", "_gpus", "_peaks", "_processes", "_starts", "totals")
+    __slots__ = ("_at", "_gpus", "_host", "_length", "_places", "_processes", "_rest", "_starts", "_tables", "totals")
 
     def __init__(
         self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]], *, whole: bool = False
     ) -> None:
         self._at, host, names = sample.taken_at, sample.host.name, instance_names(sample.gpus)
-        # By place: a process's track, and its peak; or a row that is none of a running process.
-        self._entries: list[Track | ProcessRow] = []
-        self._peaks: list[Peak | None] = []
-        self._processes: list[Sequence[Process]] = []  # of each GPU
-        self._gpus: list[tuple[Gpu, float | None, str]] = []
+        self._host, self._length = host, 0
+        # Of each GPU, and after them of the exited processes: the place of its first row, its processes, their columns
+        # with the rows and the peaks in these, the GiB that give each its place, and the rows of no running process.
         self._starts: list[int] = []
+        self._processes: list[tuple[Sequence[Process], Sequence[Process]]] = []
+        self._tables: list[tuple[TrackTable, Sequence[int], PeakColumns]] = []
+        self._places: list[Sequence[float | None]] = []
+        self._rest: list[list[ProcessRow]] = []
+        self._gpus: list[tuple[Gpu, float | None, str]] = []
         folded: list[ProcessRow] = []
         users: dict[str | None, int] = {}
         alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # in a recording, or from a broken driver
@@ -160,16 +163,18 @@ class ProcessRows(RowsOnDemand):
             known = history.here(host, gpu.uuid)
             listed = gpu
             if alike or len(known) != len(gpu.facts) or "processes" in gpu.absent:
-                rows = tuple(process for process in gpu.processes if process.pid in known)
-                listed = msgspec.structs.replace(gpu, processes=rows)
-            self._starts.append(len(self))
+                there = tuple(process for process in gpu.processes if process.pid in known)
+                listed = msgspec.structs.replace(gpu, processes=there)
             self._gpus.append((gpu, age, names.get(gpu.uuid, "")))
-            tracks = [known[one.pid] for one in listed.facts]
-            self._entries += tracks
-            self._processes.append(listed.processes)
-            self._peaks += [track.peak for track in tracks]
-            for size, track in zip(listed.sizes, tracks, strict=True):
-                track.place = None if size is None else _steady_size(size, track.place)
+            facts, is_whole = listed.facts, listed.facts is known.processes
+            rows: Sequence[int] = range(len(facts)) if is_whole else [known[one.pid].row for one in facts]
+            places = [
+                None if size is None else _steady_size(size, known.place[row])
+                for size, row in zip(listed.sizes, rows, strict=True)
+            ]
+            known.place = places if is_whole else known.place[:]
+            for row, place in () if is_whole else zip(rows, places, strict=True):
+                known.place[row] = place
             for user, size in listed.held_by_user.items():
                 users[user] = users.get(user, 0) + size
             grown = history.grown(host, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
@@ -178,16 +183,17 @@ class ProcessRows(RowsOnDemand):
             # The driver's part is in the GPU's bar already, and that of MIG instances in their own rows.
             least = max(WORTH_A_ROW, WORTH_OF_GPU * (gpu.memory.total or 0))
             shown = ("note", "unattributed") if abs(gpu.unattributed or 0) >= least else ("note",)
-            self._append(row for row in rest if whole or row.kind in shown)
+            self._append([row for row in rest if whole or row.kind in shown], listed, known, rows, places)
         gpus = {gpu.uuid: gpu for gpu in sample.gpus}
         gone = (track for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN) if track.device[0] == host)
-        self._append(
+        exited = [
             ProcessRow(
                 "exited", track.key, gpus[track.device[1]], None, None if track.peak is None else track.peak.bytes,
                 track.process, gone_at=track.gone_at, learned=track.peak,
             )
             for track in islice((one for one in gone if one.device[1] in gpus), MOST_EXITED_SHOWN)  # the latest
-        )  # fmt: skip
+        ]  # fmt: skip
+        self._append(exited)
         driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
         self.totals = HeldTotals(
             of_processes=sum(users.values()),
@@ -196,43 +202,61 @@ class ProcessRows(RowsOnDemand):
             unattributed=sum(row.now or 0 for row in folded if row.kind != "instances") - driver,
         )
 
-    def _append(self, rows: Iterable[ProcessRow]) -> None:
-        names = {gpu.uuid: name for gpu, _, name in self._gpus if name}
-        self._entries += [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in rows]
-        self._peaks += [None] * (len(self) - len(self._peaks))
+    def _append(
+        self, rest: list[ProcessRow], listed: Gpu | None = None, table: TrackTable | None = None,
+        rows: Sequence[int] = (), places: Sequence[float | None] = (),
+    ) -> None:  # fmt: skip
+        names, table = {gpu.uuid: name for gpu, _, name in self._gpus if name}, table or TrackTable(("", ""))
+        self._starts.append(self._length)
+        self._processes.append(((), ()) if listed is None else (listed.facts, listed.processes))
+        self._tables.append((table, rows, table.show_peaks()))
+        self._places.append(places)
+        self._rest.append([msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in rest])
+        self._length += len(places) + len(rest)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._length
+
+    def _key(self, place: int, process: Process) -> ProcessKey:
+        return ProcessKey(self._host, self._gpus[place][0].uuid, process.pid, process.started_at)
 
     def row(self, at: int) -> ProcessRow:
-        track, peak, place = self._entries[at], self._peaks[at], bisect_right(self._starts, at) - 1
-        if isinstance(track, ProcessRow):
-            return track
+        place = bisect_right(self._starts, at) - 1
+        at -= self._starts[place]
+        (table, rows, peaks), orders = self._tables[place], self._places[place]
+        if at >= len(orders):
+            return self._rest[place][at - len(orders)]
         gpu, age, name = self._gpus[place]
-        process = self._processes[place][at - self._starts[place]]
+        process, peak, track = self._processes[place][1][at], peaks.of(rows[at]), Track(table, rows[at])
         return ProcessRow(
-            "process", track.key, gpu, process.used_memory, None if peak is None else peak.bytes, process, age=age,
-            minutes=minutes_since(process, self._at), learned=peak, gpus=name,
-            fast_since=track.close_since, fast_interval=track.looked and track.looked[2],
-            order=track.place,
+            "process", self._key(place, process), gpu, process.used_memory, None if peak is None else peak.bytes,
+            process, age=age, minutes=minutes_since(process, self._at), learned=peak, gpus=name,
+            fast_since=track.close_since, fast_interval=track.looked and track.looked[2], order=orders[at],
         )  # fmt: skip
 
     def ids(self) -> Iterator[RowId]:
         """Return the identity of each row."""
-        return (entry.key if isinstance(entry, Track) else entry.id for entry in self._entries)
+        for place, (facts, _) in enumerate(self._processes):
+            yield from (self._key(place, process) for process in facts)
+            yield from (row.id for row in self._rest[place])
 
     def places(self, wanted: Collection[RowId | None]) -> Iterator[int]:
         """Return the places of the `wanted` rows; of thousands few get a key."""
         pids = {one.pid for one in wanted if isinstance(one, ProcessKey)}
-        return (
-            at
-            for at, entry in enumerate(self._entries)
-            if (entry.process.pid in pids and entry.key in wanted if isinstance(entry, Track) else entry.id in wanted)
-        )
+        for place, start in enumerate(self._starts):
+            facts = self._processes[place][0]
+            yield from (
+                at
+                for at, process in enumerate(facts, start)
+                if process.pid in pids and self._key(place, process) in wanted
+            )
+            yield from (at for at, row in enumerate(self._rest[place], start + len(facts)) if row.id in wanted)
 
     def orders(self) -> Iterator[float | None]:
         """Return the GiB that give each row of a process its place."""
-        return (entry.place if isinstance(entry, Track) else None for entry in self._entries)
+        return chain.from_iterable(
+            chain(orders, repeat(None, len(rest))) for orders, rest in zip(self._places, self._rest, strict=True)
+        )
 
 
 def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:

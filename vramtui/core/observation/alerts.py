@@ -15,7 +15,7 @@ import msgspec
 from vramtui.core.base import toml
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, USUAL_ERROR, Estimate
-from vramtui.core.observation.history import SET_BACK, History, Track
+from vramtui.core.observation.history import SET_BACK, History, Track, TrackTable
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.schema.settings import AlertRules, Kind
 
@@ -177,15 +177,15 @@ class Alerts:
         yield from self._growths(sample, gpu, here, predicted)
 
     def _growths(
-        self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
+        self, sample: Sample, gpu: Gpu, here: TrackTable, predicted: Mapping[ProcessKey, Estimate | None]
     ) -> Iterable[Alert]:
         """Growing processes, searched now and then: there may be thousands, and trends take a minute."""
         since, look, growths = self._growing.get(gpu.uuid, (float("inf"), 0, []))
         past, free = sample.taken_at - since, gpu.memory.free
         if past < 0 or (past >= GROWTH_EVERY and self._looks >= look + GROWTH_LOOKS):
             growths = []
-            for row, used in zip(gpu.facts, gpu.sizes, strict=True) if free is not None else ():
-                track = here.get(row.pid)
+            facts = gpu.facts if free is not None else ()
+            for row, used, track in zip(facts, gpu.sizes, here.of(facts)):  # noqa: B905 - no facts, or all alike
                 if track is None or track.peak is None or used is None or row.state == "exited":
                     continue
                 estimate = predicted.get(track.key)

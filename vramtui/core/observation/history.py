@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from struct import Struct
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -89,37 +90,90 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 POINT = Struct("2d")  # a time and bytes
+SHORT = 8  # points for which each row has room; few processes among thousands have more
+ROOM = POINT.size * SHORT
 WHAT_IT_IS = attrgetter("command", "name", "user", "torch", "module_loading", "alloc_conf")
+WHO_IT_IS = attrgetter("pid", "started_at")
+HOWS = ("sampled", "accounting", "probe")
+NONE, NEVER = -(1 << 63), float("nan")  # in a column: bytes and seconds that are not known
 
 
-class Track(msgspec.Struct, eq=False, gc=False):  # thousands, none of them in a cycle
+class PeakColumns(NamedTuple):
+    """Peaks of processes, in columns; None of one that is not known."""
+
+    bytes: "array[int]"
+    at: "array[float]"
+    interval: "array[float]"
+    how: bytearray  # place in HOWS
+
+    def of(self, row: int) -> Peak | None:
+        """The peak of one process."""
+        size, interval = self.bytes[row], self.interval[row]
+        if size == NONE:
+            return None
+        known = None if interval != interval else interval  # noqa: PLR0124 - not a number
+        return Peak(bytes=size, at=self.at[row], how=HOWS[self.how[row]], interval=known)
+
+    def copy(self) -> "PeakColumns":
+        return PeakColumns(self.bytes[:], self.at[:], self.interval[:], self.how[:])
+
+
+class Track:
     """One process's memory over time. Points are kept only where the value changes; when they are too many, every
-    two neighbours become the larger of them, so a peak is never lost.
+    two neighbours become the larger of them, so a peak is never lost. Times are in seconds since the epoch.
 
     Attributes:
         device: its host and its GPU's uuid.
         process: its latest reading; while it is there, perhaps without bytes and SM %.
-        first_seen: in seconds since the epoch.
-        last_seen: when it was there last, in seconds since the epoch.
         last_used: bytes that it held last; None if it was never known.
-        peak: the most it was seen to hold.
-        place: GiB by which a list that shows it puts it in order; the list sets it.
         gone_at: when it was first missed on a device that answered; None while it is there.
-        looked: from when until when the fast sampler looked at it, in seconds since the epoch, and the seconds between
-            those looks; None if it never did.
-        points: when what it held changed and what it held from then on, each as POINT.
+        looked: from when until when the fast sampler looked at it, and the seconds between those looks.
     """
 
-    device: tuple[str, str]
-    process: Process
-    first_seen: float
-    last_seen: float
-    last_used: int | None = None
-    peak: Peak | None = None
-    place: float | None = None
-    gone_at: float | None = None
-    looked: tuple[float, float, float] | None = None
-    points: bytes = b""
+    __slots__ = ("row", "table")
+
+    def __init__(self, table: "TrackTable", row: int) -> None:
+        self.table, self.row = table, row
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Track) and self.table is other.table and self.row == other.row
+
+    def __hash__(self) -> int:
+        return hash((id(self.table), self.row))
+
+    @property
+    def device(self) -> tuple[str, str]:
+        return self.table.device
+
+    @property
+    def process(self) -> Process:
+        process: Process = self.table.processes[self.row]
+        return process
+
+    @property
+    def first_seen(self) -> float:
+        return self.table.first_seen[self.row]
+
+    @property
+    def last_seen(self) -> float:
+        return self.table.seen.get(self.row, self.table.seen_at)
+
+    @property
+    def last_used(self) -> int | None:
+        size = self.table.last_used[self.row]
+        return None if size == NONE else size
+
+    @property
+    def peak(self) -> Peak | None:
+        return self.table.peaks.of(self.row)
+
+    @property
+    def gone_at(self) -> float | None:
+        return self.table.gone_at.get(self.row)
+
+    @property
+    def looked(self) -> tuple[float, float, float] | None:
+        return self.table.looked.get(self.row)
 
     @property
     def key(self) -> ProcessKey:
@@ -129,33 +183,20 @@ class Track(msgspec.Struct, eq=False, gc=False):  # thousands, none of them in a
     @property
     def times(self) -> "array[float]":
         """The times of its changes, in seconds since the epoch."""
-        return array("d", self.points)[::2]
+        return array("d", self.table.points(self.row))[::2]
 
     @property
     def values(self) -> "array[int]":
         """Bytes from each of `times` on."""
-        return array("q", map(int, array("d", self.points)[1::2]))
+        return array("q", map(int, array("d", self.table.points(self.row))[1::2]))
 
     def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
         """Note that the process held `used` bytes (None: not known) at time `at`, `interval` seconds after the look
         before; keep at most `limit` points.
         """
-        before, self.last_seen = self.last_seen, at
-        if used is None or used == self.last_used:
-            return
-        if used.bit_length() > 63:
-            raise OverflowError(f"no machine has {used} bytes")
-        self.last_used, points = used, self.points
-        if self.peak is None or used > self.peak.bytes:
-            self.peak = Peak(bytes=used, at=at, interval=interval)
-        if points and at <= before:  # a clock that is being corrected: what was noted of this time is replaced
-            points = points[: POINT.size * bisect_left(self.times, at)]
-        points += POINT.pack(at, used)
-        if len(points) > POINT.size * (limit if self.looked is None else max(limit, SERIES_CLOSE)):
-            pairs = list(POINT.iter_unpack(points))
-            larger = (max(pairs[i : i + 2], key=itemgetter(1)) for i in range(0, len(pairs), 2))
-            points = b"".join(POINT.pack(*pair) for pair in larger)
-        self.points = points
+        if used is not None and used != self.table.last_used[self.row]:
+            self.table.note(self.row, at, used, limit, interval)
+        self.table.seen[self.row] = at
 
     @property
     def close_since(self) -> float | None:
@@ -173,7 +214,8 @@ class Track(msgspec.Struct, eq=False, gc=False):  # thousands, none of them in a
             return
         is_first = self.looked is None or look.at - self.looked[1] > BREAK
         interval = round(look.interval, 1)
-        self.looked = (look.at if self.looked is None or is_first else self.looked[0], look.at, interval)
+        since = look.at if self.looked is None or is_first else self.looked[0]
+        self.table.looked[self.row] = (since, look.at, interval)
         if self.gone_at is None:
             self.add(look.at, look.used, limit, interval)
 
@@ -181,35 +223,186 @@ class Track(msgspec.Struct, eq=False, gc=False):  # thousands, none of them in a
         """Take a peak learned in another way. An equal one counts as better known; a smaller one is out of date."""
         known = self.peak
         if known is None or peak.bytes > known.bytes:
-            self.peak = peak
+            self.table.put_peak(self.row, peak)
         elif peak.bytes == known.bytes and known.how == "sampled":
-            self.peak = Peak(bytes=peak.bytes, at=known.at, how=peak.how)
+            self.table.put_peak(self.row, Peak(bytes=peak.bytes, at=known.at, how=peak.how))
+
+
+class TrackTable(Mapping[int, Track]):
+    """The processes on one device by pid, or those that have left it, in columns: there are thousands, and of few of
+    them somebody wants to know more than what they hold.
+
+    Attributes:
+        processes: the latest reading of each, those of the device's list where that has none twice.
+        seen_at: when all were there last; `seen` has others by their rows.
+        place: GiB by which a list that shows them puts them in order; the list sets it, and may keep it.
+    """
+
+    __slots__ = (
+        "_counts", "_is_shown", "_longer", "_points", "_rows", "device", "first_seen", "free", "gone_at", "last_used",
+        "looked", "peaks", "place", "processes", "seen", "seen_at",
+    )  # fmt: skip
+
+    def __init__(self, device: tuple[str, str], seen_at: float = 0.0) -> None:
+        self.device, self.seen_at = device, seen_at
+        self.processes: Any = []
+        self.first_seen, self.last_used = array("d"), array("q")
+        self.peaks = PeakColumns(array("q"), array("d"), array("d"), bytearray())
+        self.place: list[float | None] = []
+        self._points, self._counts, self._longer = bytearray(), bytearray(), dict[int, bytes]()
+        self.seen: dict[int, float] = {}
+        self.looked: dict[int, tuple[float, float, float]] = {}
+        self.gone_at: dict[int, float] = {}
+        self.free: list[int] = []  # rows of those that are forgotten
+        self._rows: dict[int, int] = {}
+        self._is_shown = False
+
+    def __len__(self) -> int:
+        return len(self.processes)
+
+    def __iter__(self) -> Iterator[int]:
+        return (process.pid for process in self.processes)
+
+    def __getitem__(self, pid: int) -> Track:
+        if not self._rows:
+            self._rows = {pid: row for row, pid in enumerate(self)}
+        return Track(self, self._rows[pid])
+
+    def of(self, facts: Sequence[Process]) -> "Iterable[Track | None]":
+        """The tracks of these processes, in their order."""
+        if facts is self.processes:
+            return (Track(self, row) for row in range(len(facts)))
+        return (self.get(process.pid) for process in facts)
+
+    def append(self, process: Process, at: float) -> Track:
+        """Add one that is seen for the first time."""
+        row = self.free.pop() if self.free else len(self.place)
+        if row == len(self.place):
+            self.processes.append(process)
+            self.first_seen.append(at)
+            self.last_used.append(NONE)
+            self.place.append(None)
+            self._counts.append(0)
+            self._points += bytes(ROOM)
+            peaks = self._own_peaks()
+            peaks.bytes.append(NONE)
+            peaks.at.append(at)
+            peaks.interval.append(NEVER)
+            peaks.how.append(0)
+        self.processes[row], self.first_seen[row], self.last_used[row] = process, at, NONE
+        self.place[row] = None
+        self._put_points(row, b"")
+        self._put_peak(row, NONE, at)
+        return Track(self, row)
+
+    def trim(self) -> None:
+        """Give back the room for more of them."""
+        self._points, self._counts = self._points[:], self._counts[:]
+
+    def take(self, track: Track, process: Process) -> Track:
+        """Add one with all that is known of it elsewhere."""
+        table, was, peaks = track.table, track.row, track.table.peaks
+        row = self.append(process, table.first_seen[was]).row
+        self.last_used[row], self.place[row] = table.last_used[was], table.place[was]
+        self._put_points(row, table.points(was))
+        self._put_peak(row, peaks.bytes[was], peaks.at[was], peaks.interval[was], peaks.how[was])
+        self.seen[row] = track.last_seen
+        if track.looked is not None:
+            self.looked[row] = track.looked
+        return Track(self, row)
+
+    def forget(self, row: int) -> None:
+        """Let the row be another's."""
+        self.free.append(row)
+        for known in (self.seen, self.looked, self.gone_at, self._longer):
+            known.pop(row, None)
+
+    def note(self, row: int, at: float, used: int, limit: int, interval: float | None) -> None:
+        """Note that a process holds other bytes than before."""
+        if used.bit_length() > 63:
+            raise OverflowError(f"no machine has {used} bytes")
+        self.last_used[row], count, before = used, self._counts[row], self.seen.get(row, self.seen_at)
+        if used > self.peaks.bytes[row]:
+            self._put_peak(row, used, at, NEVER if interval is None else interval)
+        if count < min(limit, SHORT) and at > before and row not in self._longer:  # of thousands most are so
+            POINT.pack_into(self._points, row * ROOM + POINT.size * count, at, used)
+            self._counts[row] = count + 1
+            return
+        points = self.points(row)
+        if points and at <= before:  # a clock that is being corrected: what was noted of this time is replaced
+            points = points[: POINT.size * bisect_left(array("d", points)[::2], at)]
+        points += POINT.pack(at, used)
+        if len(points) > POINT.size * (limit if row not in self.looked else max(limit, SERIES_CLOSE)):
+            pairs = list(POINT.iter_unpack(points))
+            larger = (max(pairs[i : i + 2], key=itemgetter(1)) for i in range(0, len(pairs), 2))
+            points = b"".join(POINT.pack(*pair) for pair in larger)
+        self._put_points(row, points)
+
+    def points(self, row: int) -> bytes:
+        """When what a process held changed and what it held from then on, each as POINT."""
+        longer = self._longer.get(row) if self._longer else None
+        return longer or bytes(self._points[row * ROOM : row * ROOM + POINT.size * self._counts[row]])
+
+    def _put_points(self, row: int, points: bytes) -> None:
+        if len(points) > ROOM:
+            self._longer[row] = points
+            return
+        self._longer.pop(row, None)
+        self._points[row * ROOM : row * ROOM + len(points)] = points
+        self._counts[row] = len(points) // POINT.size
+
+    def put_peak(self, row: int, peak: Peak) -> None:
+        interval = NEVER if peak.interval is None else peak.interval
+        self._put_peak(row, peak.bytes, peak.at, interval, HOWS.index(peak.how))
+
+    def _put_peak(self, row: int, size: int, at: float, interval: float = NEVER, how: int = 0) -> None:
+        peaks = self._own_peaks()
+        peaks.bytes[row], peaks.at[row], peaks.interval[row], peaks.how[row] = size, at, interval, how
+
+    def show_peaks(self) -> PeakColumns:
+        """The peaks as they are now, whatever becomes of them."""
+        self._is_shown = True
+        return self.peaks
+
+    def _own_peaks(self) -> PeakColumns:
+        if self._is_shown:
+            self.peaks, self._is_shown = self.peaks.copy(), False
+        return self.peaks
+
+    def learn_interval(self, seconds: float) -> None:
+        """Note the time before the peaks of the first sample, which had nothing to go by."""
+        peaks = self._own_peaks()
+        for row, interval in enumerate(peaks.interval):
+            if peaks.bytes[row] != NONE and interval != interval and peaks.how[row] == 0:  # noqa: PLR0124 - not a number
+                peaks.interval[row] = seconds
 
     def shift(self, seconds: float) -> None:
-        """Move everything that was seen in time; the key stays."""
-        self.points = b"".join(POINT.pack(at + seconds, used) for at, used in POINT.iter_unpack(self.points))
-        self.first_seen += seconds
-        self.last_seen += seconds
-        if self.gone_at is not None:
-            self.gone_at += seconds
-        if self.peak is not None:
-            self.peak = msgspec.structs.replace(self.peak, at=self.peak.at + seconds)
-        if self.looked is not None:
-            self.looked = (self.looked[0] + seconds, self.looked[1] + seconds, self.looked[2])
+        """Move everything that was seen in time; the keys stay."""
+        for row in range(len(self)):
+            moved = (POINT.pack(at + seconds, used) for at, used in POINT.iter_unpack(self.points(row)))
+            self._put_points(row, b"".join(moved))
+        self.first_seen = array("d", (at + seconds for at in self.first_seen))
+        self.peaks = self.peaks._replace(at=array("d", (at + seconds for at in self.peaks.at)))
+        self.seen_at += seconds
+        self.seen = {row: at + seconds for row, at in self.seen.items()}
+        self.gone_at = {row: at + seconds for row, at in self.gone_at.items()}
+        self.looked = {row: (a + seconds, b + seconds, gap) for row, (a, b, gap) in self.looked.items()}
 
 
 class Tracks(Mapping[ProcessKey, Track]):
     """Those of the processes on each device, and of the gone ones, by process."""
 
-    def __init__(self, here: dict[tuple[str, str], dict[int, Track]], gone: dict[ProcessKey, Track]) -> None:
+    def __init__(self, here: dict[tuple[str, str], TrackTable], gone: dict[ProcessKey, Track]) -> None:
         self._here, self._gone = here, gone
 
     def __getitem__(self, key: ProcessKey) -> Track:
-        track = self._here.get((key.host, key.gpu_uuid), {}).get(key.pid)
+        table = self._here.get((key.host, key.gpu_uuid))
+        track = None if table is None else table.get(key.pid)
         return self._gone[key] if track is None or track.process.started_at != key.started_at else track
 
     def __iter__(self) -> Iterator[ProcessKey]:
-        return chain(self._gone, (track.key for tracks in self._here.values() for track in tracks.values()))
+        here = (table.of(table.processes) for table in self._here.values())
+        return chain(self._gone, (track.key for tracks in here for track in tracks if track is not None))
 
     def __len__(self) -> int:
         return len(self._gone) + sum(map(len, self._here.values()))
@@ -231,14 +424,15 @@ class History:
     def __init__(self) -> None:
         self.gauges: dict[str, dict[str, Curve]] = {}
         self.answered: dict[str, tuple[float, Gpu]] = {}
-        self._here: dict[tuple[str, str], dict[int, Track]] = {}
+        self._here: dict[tuple[str, str], TrackTable] = {}
+        self._left: dict[tuple[str, str], TrackTable] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
         self.changes, self.tracks = 0, Tracks(self._here, self._gone)
 
-    def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:
+    def here(self, host: str, gpu_uuid: str) -> TrackTable:
         """The tracks of the processes on one device, by pid."""
-        return self._here.get((host, gpu_uuid), {})
+        return self._here.get((host, gpu_uuid)) or TrackTable((host, gpu_uuid))
 
     def peak_of(self, key: ProcessKey) -> int | None:
         """The most in bytes that a process was seen to hold; None of one that was not seen."""
@@ -278,9 +472,8 @@ class History:
         if at - sample.taken_at > SET_BACK:
             seconds = sample.taken_at - (pace or 0.0) - at
             self._looked[host] = (at + seconds, pace)
-            for track in self.tracks.values():
-                if track.device[0] == host:
-                    track.shift(seconds)
+            for table in self._of_host(host):
+                table.shift(seconds)
             for uuid in {gpu.uuid for gpu in sample.gpus}:
                 for curve in self.gauges.get(uuid, {}).values():
                     curve.times = array("d", [at + seconds for at in curve.times])
@@ -292,11 +485,8 @@ class History:
         if gap is None or gap > 0:
             self._looked[host] = (sample.taken_at, gap)
         if last is not None and last[1] is None and gap:
-            for track in self.tracks.values():
-                if track.device[0] == host:
-                    known = track.peak  # the first had nothing to go by
-                    if known is not None and known.interval is None and known.how == "sampled":
-                        track.peak = msgspec.structs.replace(known, interval=gap)
+            for table in self._of_host(host):
+                table.learn_interval(gap)
         for gpu in sample.gpus:
             if gpu.state == "ok":
                 before = self.answered.get(gpu.uuid)
@@ -309,16 +499,26 @@ class History:
                         curve.add(sample.taken_at, (round(value),))
                 if "processes" not in gpu.absent:
                     pace = self.pace(host)
-                    tracks = self._arrivals(sample, gpu, before)
-                    for track, process, used in zip(tracks, gpu.facts, gpu.sizes, strict=True):
-                        former, track.process = track.process, process
+                    former, table, rows = self._arrivals(sample, gpu, before)
+                    for row, one, process in zip(rows, former, gpu.facts, strict=True):
                         if process.peak_memory is not None:
-                            track.note_peak(Peak(bytes=process.peak_memory, at=sample.taken_at, how="accounting"))
-                        track.add(sample.taken_at, used, limit, pace)
-                        if process is not former and WHAT_IT_IS(process) != WHAT_IT_IS(former):
+                            peak = Peak(bytes=process.peak_memory, at=sample.taken_at, how="accounting")
+                            Track(table, row).note_peak(peak)
+                        if process is not one and WHAT_IT_IS(process) != WHAT_IT_IS(one):
                             self.changes += 1
+                    last_used, is_twice = table.last_used, len(table) != len(rows)
+                    for row, used in zip(rows, gpu.sizes, strict=True):
+                        if used != last_used[row] and used is not None:
+                            table.note(row, sample.taken_at, used, limit, pace)
+                        if is_twice:
+                            table.seen[row] = sample.taken_at
+                    table.seen_at = sample.taken_at
+                    table.seen.clear()
         while len(self._gone) > KEEP_EXITED:
-            del self._gone[next(iter(self._gone))]
+            track = self._gone.pop(next(iter(self._gone)))
+            track.table.forget(track.row)
+            if len(track.table.free) == len(track.table):
+                self._left.pop(track.device, None)
 
     def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:
         """Take close looks from before `sample`, and before `add` takes that.
@@ -345,33 +545,67 @@ class History:
     def _limit(self) -> int:
         return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self.tracks) + 1)))
 
-    def _arrivals(self, sample: Sample, gpu: Gpu, before: tuple[float, Gpu] | None) -> list[Track]:
-        """The tracks of the processes on a device, in their order; those of `before` it lists no more have gone."""
-        device, tracks = (sample.host.name, gpu.uuid), list[Track]()
-        here = self._here.setdefault(device, {})
-        for process in gpu.facts:
-            track = here.get(process.pid)
-            if track is None or track.process.started_at != process.started_at:
-                if track is not None:
-                    self._leave(track, sample.taken_at)
-                track = self._gone.pop(process_key(sample.host.name, gpu, process), None) if self._gone else None
-                track = track or Track(device, process, sample.taken_at, sample.taken_at)
-                track.gone_at = None
-                here[process.pid] = track
-                self.changes += 1
-            tracks.append(track)
-        if len(here) != len(gpu.facts):  # each of them is in `here` by now
-            places = {} if before is None else {one.pid: at for at, one in enumerate(before[1].facts)}
-            for pid in here.keys() - {process.pid for process in gpu.facts}:
-                track = here.pop(pid)
-                if before is not None and pid in places:
-                    track.process = before[1].processes[places[pid]]
-                if pid in gpu.final_peaks:
-                    track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=sample.taken_at, how="accounting"))
-                self._leave(track, sample.taken_at)
-        return tracks
+    def _of_host(self, host: str) -> list[TrackTable]:
+        return [one for tables in (self._here, self._left) for one in tables.values() if one.device[0] == host]
 
-    def _leave(self, track: Track, at: float) -> None:
-        track.gone_at = at
-        self._gone[track.key] = track
+    def _arrivals(
+        self, sample: Sample, gpu: Gpu, before: tuple[float, Gpu] | None
+    ) -> tuple[Sequence[Process], TrackTable, Sequence[int]]:
+        """Return what is known of the processes that a device lists, its table, and the row of each in it; those
+        of `before` it lists no more have gone.
+        """
+        device, facts = (sample.host.name, gpu.uuid), gpu.facts
+        table = self._here.setdefault(device, TrackTable(device, sample.taken_at))
+        known = table.processes
+        if len(known) == len(facts) and all(
+            one is other or WHO_IT_IS(one) == WHO_IT_IS(other) for one, other in zip(known, facts, strict=True)
+        ):
+            table.processes = facts
+            return known, table, range(len(facts))
+        old = {process.pid: row for row, process in enumerate(known)}
+        now, rows, former = TrackTable(device, table.seen_at), dict[int, int](), list[Process]()
+        for process in facts:
+            pid, row = process.pid, rows.get(process.pid)
+            if row is not None and now.processes[row].started_at != process.started_at:  # listed twice, as two
+                self._leave(Track(now, row), now.processes[row], sample.taken_at)
+                now.forget(row)
+                row = None
+            was = old.pop(pid, None)
+            if row is None and was is not None and known[was].started_at != process.started_at:
+                self._leave(Track(table, was), known[was], sample.taken_at)
+                was = None
+            if row is not None:
+                former.append(now.processes[row])
+            elif was is not None:
+                rows[pid] = row = now.take(Track(table, was), process).row
+                former.append(known[was])
+            else:
+                gone = self._gone.pop(process_key(sample.host.name, gpu, process), None) if self._gone else None
+                former.append(process if gone is None else gone.process)
+                rows[pid] = row = (
+                    now.append(process, sample.taken_at) if gone is None else now.take(gone, process)
+                ).row
+                if gone is not None:
+                    gone.table.forget(gone.row)
+                self.changes += 1
+            now.processes[row] = process
+        places = {} if before is None else {one.pid: at for at, one in enumerate(before[1].facts)}
+        for pid, was in old.items():
+            track, process = Track(table, was), known[was]
+            if before is not None and pid in places:
+                process = before[1].processes[places[pid]]
+            if pid in gpu.final_peaks:
+                track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=sample.taken_at, how="accounting"))
+            self._leave(track, process, sample.taken_at)
+        if len(rows) == len(facts):
+            now.processes = facts
+        now.trim()
+        self._here[device] = now
+        return former, now, [rows[process.pid] for process in facts]
+
+    def _leave(self, track: Track, process: Process, at: float) -> None:
+        left = self._left.setdefault(track.device, TrackTable(track.device))
+        gone = left.take(track, process)
+        left.gone_at[gone.row] = at
+        self._gone[gone.key] = gone
         self.changes += 1

@@ -4,9 +4,10 @@ NVML's accounting mode.
 
 import contextlib
 import ctypes
-from collections.abc import Collection, Mapping
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pynvml
@@ -40,7 +41,33 @@ class ProcessUse(msgspec.Struct, frozen=True, gc=False):
     instance: int | None = None
 
 
-Uses = dict[int, ProcessUse]
+class AlikeUses(Mapping[int, ProcessUse]):
+    """Processes of one list without MIG instances, in columns: thousands of rows would come and go at each look. Who
+    looks up a single pid should make a dict of it.
+    """
+
+    __slots__ = ("kind", "pids", "sizes")
+
+    def __init__(self, pids: Iterable[int], sizes: Iterable[int | None], kind: ProcessType) -> None:
+        self.pids, self.kind = array("q", pids), kind
+        self.sizes = [_shared_use(used, kind).used for used in sizes]
+
+    def __len__(self) -> int:
+        return len(self.pids)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.pids)
+
+    def __getitem__(self, pid: int) -> ProcessUse:
+        if pid not in self.pids:
+            raise KeyError(pid)
+        return ProcessUse(self.sizes[self.pids.index(pid)], self.kind)
+
+    def items(self) -> Any:  # noqa: ANN401 - pairs, each once
+        return zip(self.pids, (_shared_use(used, self.kind) for used in self.sizes), strict=True)
+
+
+Uses = Mapping[int, ProcessUse]
 
 
 class ProcessList(msgspec.Struct, kw_only=True):
@@ -64,7 +91,7 @@ class ProcessList(msgspec.Struct, kw_only=True):
         """Return the list with other pids for some processes."""
         names = ("uses", "busy", "peaks", "final_peaks")
         known = {name: by_pid for name in names if (by_pid := getattr(self, name))}
-        renamed = {name: {numbers.get(pid, pid): by_pid[pid] for pid in by_pid} for name, by_pid in known.items()}
+        renamed = {name: {numbers.get(pid, pid): row for pid, row in by_pid.items()} for name, by_pid in known.items()}
         return msgspec.structs.replace(self, **renamed)
 
     @property
@@ -87,7 +114,7 @@ class ProcessLists:
     def __init__(self) -> None:
         self._capacity = 0
         self._suffix: dict[ProcessType, str] = {}
-        self._seen: dict[ProcessType, tuple[bytes, Uses | None]] = {}
+        self._seen: dict[ProcessType, tuple[bytes, Uses]] = {}
         self._note = ""
         self._had: set[ProcessType] = set(OTHERS)
 
@@ -103,9 +130,10 @@ class ProcessLists:
                 more, why = self._list(caller, device, kind, total)
                 self._had = self._had | {kind} if more else self._had - {kind}
                 silent = why if kind == "G" else silent
-                uses = dict(uses) if more else uses
-                for pid, row in more.items():
-                    uses[pid] = _larger(uses[pid], row) if pid in uses else row
+                if more:
+                    both = dict(uses.items())
+                    both.update((pid, _larger(both[pid], row) if pid in both else row) for pid, row in more.items())
+                    uses = both
         except UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
@@ -155,25 +183,24 @@ class ProcessLists:
         if stride != documented:
             self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
         last = self._seen.get(kind)
-        is_same = last is not None and last[0] == data
-        if last is not None and last[1] is not None and is_same:
+        if last is not None and last[0] == data:
             return last[1]
         rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
         if odd and not is_told:
             raise UnreadableError
-        uses: Uses = {}
+        mixed: dict[int, ProcessUse] = {}
         if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
-            uses = {pid: _shared_use(used, kind) for pid, used, _ in rows}
+            uses: Uses = AlikeUses((pid for pid, _, _ in rows), (used for _, used, _ in rows), kind)
         else:
             for pid, used, instance in rows:
                 row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
-                uses[pid] = row if pid not in uses else _larger(uses[pid], row)
+                mixed[pid] = row if pid not in mixed else _larger(mixed[pid], row)
+            uses = mixed
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
         else:
-            # Odd records are reported each time. Of thousands of processes that change each time nothing is kept.
-            self._seen[kind] = (data, uses if is_same else None)
+            self._seen[kind] = (data, uses)  # odd records are reported each time
         return uses
 
 

@@ -36,7 +36,7 @@ class _SampledDevice:
 
     def __init__(self, device: Device) -> None:
         self._device, self._lists, self._looks = device, ProcessLists(), 0
-        self._uses: dict[int, ProcessUse] = {}
+        self._uses: Mapping[int, ProcessUse] = {}
         self._used: dict[int, int] = {}
 
     def look(self, caller: Caller, total: int | None) -> Mapping[int, int]:
@@ -132,16 +132,16 @@ class NvmlSource:
         parts = without_former_names(devices)
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
-        listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
+        listed: dict[int, int] = {}  # bytes, in the order of the cards; there may be thousands
         for part in parts:
-            listed.update(part.listing.uses)
+            listed.update((pid, use.used or 0) for pid, use in part.listing.uses.items())
         self._numbers = self._namespace.numbers(listed)
         if self._numbers:
             for part in parts:
                 part.listing = part.listing.under(self._numbers)
-            listed = {self._numbers.get(pid, pid): use for pid, use in listed.items()}
+            listed = {self._numbers.get(pid, pid): used for pid, used in listed.items()}
         # The first time in the order of the screen, as those that come first are named first.
-        self._processes.update(listed if self._has_read else sorted(listed, key=lambda pid: -(listed[pid].used or 0)))
+        self._processes.update(listed if self._has_read else sorted(listed, key=lambda pid: -listed[pid]))
         self._has_read = True
         host = self._host.read(*self._versions)
         if not self._cards:
