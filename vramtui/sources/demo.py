@@ -111,14 +111,10 @@ class DemoSource:
         gpus = tuple(self._gpu(index, elapsed) for index in range(4))
         noise = self._noise("host", elapsed)
         host = Host(
-            name="gpu01",
-            driver_version="580.95.05",
-            cuda_version="13.0",
-            cpu_percent=round(23 + 4 * noise.random(), 1),
-            memory_total=HOST_MEMORY,
-            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB,
-            load=(46.2, 44.9, 45.1),
-        )
+            name="gpu01", driver_version="580.95.05", cuda_version="13.0",
+            cpu_percent=round(23 + 4 * noise.random(), 1), memory_total=HOST_MEMORY,
+            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB, load=(46.2, 44.9, 45.1),
+        )  # fmt: skip
         return Sample(taken_at=now, source=self.name, host=host, gpus=gpus)
 
     def close(self) -> None:
@@ -145,20 +141,13 @@ class DemoSource:
                 continue
             noise = self._noise(job.user + job.name, elapsed)
             process = Process(
-                pid=job.pid + job.run(elapsed),
-                type="C",
-                used_memory=memory,
-                user=job.user,
-                name=job.name,
-                command=job.command,
-                started_at=self._start + job.started(elapsed),
-                cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
-                host_memory=job.host_memory * GIB,
-                sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
-                container=job.container,
+                pid=job.pid + job.run(elapsed), type="C", used_memory=memory, user=job.user, name=job.name,
+                command=job.command, started_at=self._start + job.started(elapsed),
+                cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1), host_memory=job.host_memory * GIB,
+                sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))), container=job.container,
                 ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),
                 state="running",
-            )
+            )  # fmt: skip
             processes.append(process)
         by_processes = sum(process.used_memory or 0 for process in processes)
         used = BASELINE + by_processes + LEFT_BEHIND.get(index, 0)
