@@ -113,7 +113,7 @@ def test_no_kernel_that_was_tried_asks_for_more_than_the_bound() -> None:
         fields = {name: tuple(one) if isinstance(one, list) else one for name, one in json.loads(line).items()}
         ones = dict.fromkeys(("stride", "dilation"), (1,) * len(fields["window"]))
         for one in convolutions.measured_of(convolutions.ConvolutionForm(card="h100", **(ones | fields))):
-            shares += [size / (convolutions.most_tried(one.convolved) or 0) for size in one.tried.values()]
+            shares += [size / (convolutions.most_tried(one.convolved, at) or 0) for at, size in one.tried.items()]
     assert (len(shares), round(max(shares), 2)) == (3 * 1518, 0.98)
 
 

@@ -34,7 +34,11 @@ Direction = Literal["forward", "input", "weight"]
 Mode = Literal["chosen", "limited", "trial", "tried"]
 ALIGNED = 16  # bytes to which the channels of one pixel are padded
 HEADER, HOPPER, FLOAT, HALF = 512, 9, 4, 2
-COMPLEX, SMALL_KERNELS = 8, 1 << 28  # bytes of a complex number, and of what does not grow with tensors
+COMPLEX, WIDEST_SPECTRUM, SMALL_KERNELS = (
+    8,
+    512,
+    1 << 28,
+)  # bytes of a complex number, and of what does not grow with tensors
 PLANE = 2  # dimensions of a picture
 MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
 REAL: MeasuredCard = "h100"  # the others are models of cards that cuDNN was given without a device
@@ -410,7 +414,7 @@ def workspace_on_card(
         convolved = call.convolved(hopper, release)
         tried = measured_workspace(convolved, call.plain(direction), tried=True)
         if tried is None or not tried[1] or card.capability[0] != HOPPER:
-            return 0, most_tried(convolved)
+            return 0, most_tried(convolved, call.plain(direction))
         return tried[0] if mode == "trial" else 0, tried[0]
     real, is_measured = asked_workspace(call, direction, hopper, release)
     if is_measured is not None and mode == "chosen" and card.capability[0] == HOPPER:
@@ -418,37 +422,24 @@ def workspace_on_card(
     return 0, max(real, copies(call.convolved(card, release), ("input", "weight", "output")) + HEADER)
 
 
-def most_tried(convolved: Convolved) -> int | None:
-    """Bytes beyond all that `torch.backends.cudnn.benchmark` tries: complex spectra of all three tensors, twice, in a
-    square of a power of two; the columns of a matrix product; copies. None without a form. **Held** to 1,518 measured
-    convolutions: the largest kernel of any direction takes up to 98 % of it in fp32, 86 % in half precision.
+def most_tried(convolved: Convolved, direction: Direction) -> int | None:
+    """Bytes beyond all that `torch.backends.cudnn.benchmark` tries: complex spectra of all three tensors in a square of
+    a power of two, forth and back but for the input's gradient; the columns of a matrix product; copies. None without a
+    form. **Held** to 1,518 measured convolutions: up to 98 % of it in fp32, 86 % in half precision. There were spectra
+    of up to 512 pixels, and none of groups or of windows with gaps; of strides in the input's gradient alone.
     """
-    form = convolved.form
+    form, one, is_gradient = convolved.form, convolved, direction == "input"
     if form is None:
         return None
-    tensors = (
-        convolved.images * convolved.inputs * convolved.before,
-        convolved.inputs * convolved.outputs // convolved.groups,
-        convolved.images * convolved.outputs * convolved.after,
-    )
-    columns = (
-        convolved.images
-        * convolved.kernel
-        * max(convolved.inputs * convolved.after, convolved.outputs * convolved.before)
-    )
-    spectra = 0
-    if convolved.itemsize >= FLOAT:
-        reach = (
-            side + 2 * pad + (window - 1) * apart
-            for side, pad, window, apart in zip(
-                convolved.size, convolved.padding, form.window, form.dilation, strict=True
-            )
-        )
-        square = max(32, *(1 << (side - 1).bit_length() for side in reach))
-        pixels = square ** (len(form.window) - 1) * (square // 2 + 1) * prod(form.stride)
-        planes = convolved.images * (convolved.inputs + convolved.outputs) + tensors[1]
-        spectra = 2 * COMPLEX * planes * pixels
-    return spectra + FLOAT * (columns + tensors[0] + tensors[1] * convolved.kernel + tensors[2]) + SMALL_KERNELS
+    weights, columns = one.inputs * one.outputs // one.groups, max(one.inputs * one.after, one.outputs * one.before)
+    copied = one.images * (one.inputs * one.before + one.outputs * one.after) + weights * one.kernel
+    sides = zip(one.size, one.padding, form.window, strict=True)
+    square = max(32, *(1 << (side + 2 * pad + window - 2).bit_length() for side, pad, window in sides))
+    has_spectra = one.itemsize >= FLOAT and square <= WIDEST_SPECTRUM and max(form.dilation) == one.groups == 1
+    pixels = has_spectra * square ** (len(form.window) - 1) * (square // 2 + 1) * prod(form.stride)
+    turns = 1 if is_gradient else 2 * (max(form.stride) == 1)
+    spectra: int = turns * COMPLEX * (one.images * (one.inputs + one.outputs) + weights) * pixels
+    return spectra + FLOAT * (one.images * one.kernel * columns + copied) + SMALL_KERNELS
 
 
 def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:
