@@ -118,13 +118,13 @@ async def test_closing_ends_what_runs_and_a_job_without_an_answer_is_one_sentenc
         await driver[1].press("escape")
         assert runner.cancelled.wait(5)
         assert len(runner.asked) == 1
-    runner = HandRunner("no process of it used CUDA through PyTorch")
+    runner = HandRunner("the job never used CUDA through PyTorch")
     async with dashboard(climbing(), card_runner=runner) as driver:
         await opened(driver)
         for _ in range(2):
             await driver[1].press("enter")
             runner.go_on.release()
-            await told(driver, "no process of it used CUDA")
+            await told(driver, "the job never used CUDA")
     assert len(runner.asked) == 2
 
 

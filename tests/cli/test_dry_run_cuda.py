@@ -61,7 +61,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(("code", "sentence"), [
-    ("pass", "no process of it used CUDA, so there is nothing to measure"),
+    ("pass", "the job never used CUDA, so there is nothing to measure"),
     ("raise SystemExit(3)", "the job ended with 3 before it used CUDA"),
     ("import os; os.kill(0, 9)", "the job was killed, by itself or by somebody: the host's memory did not run out"),
     ("import time; time.sleep(200)", "the job was ended after 5 s, before it used CUDA"),

@@ -103,7 +103,7 @@ def test_its_input_output_and_options_are_the_jobs_alone(environment: dict[str, 
     done = ended(environment, "--", "sh", "-c", "cat; echo complaint >&2", input="one\ntwo\n")
     assert done.stdout == "one\ntwo\n"
     assert done.stderr.startswith("complaint\n")
-    assert "no process of it used CUDA through PyTorch" in done.stderr
+    assert "the job never used CUDA through PyTorch" in done.stderr
     done = ended(environment, PYTHON, "-c", "import sys; print(sys.argv[1:])", "--steps", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "['--steps', '1', '--json']"

@@ -31,7 +31,7 @@ def test_for_another_card():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cuda", "sentence"), [
-    ("'13.0'", "no process of it used CUDA"),
+    ("'13.0'", "the job never used CUDA"),
     ("None", "has torch 2.13.0, which is not built for CUDA; engine cuda needs"),
 ])  # fmt: skip
 def test_a_test_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, sentence: str) -> None:

@@ -212,7 +212,8 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
         sign, ink, verdict = "?", palette.strong, f"{where} does not report its size"
     elif isinstance(run, ServeRun) and not run.is_llama_cpp and now and now > POOL_HELD * estimate.process:
         share = run.mem_fraction_static if run.engine == "sglang" else run.gpu_memory_utilization
-        sign, ink, verdict = "✓", palette.ink("success", bold=True), f"holds its pool of {100 * (share or 0.9):.0f} %"
+        verdict = "holds its pool" if share is None else f"holds its pool of {100 * share:.0f} %"
+        sign, ink = "✓", palette.ink("success", bold=True)
     if is_changed:
         lines = paragraph(" · ".join(words), palette, width, palette.strong) if panel.guess is None else []
         more = delta_text(estimate.process / known.process - 1)

@@ -336,7 +336,7 @@ STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
 )
 TOTALS: tuple[Line, ...] = ("allocated", "reserved", "context", "other", "process")
 PHASE_COLUMNS = ("STEP", "END PREDICTED", "END OBSERVED", "Δ", "PEAK PREDICTED", "PEAK OBSERVED", "Δ")
-NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to report"
+NOTHING = "the job never used CUDA through PyTorch, so there is nothing to report"
 MOST_OTHERS = 5
 
 

@@ -97,9 +97,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A sentence to forward for each process with a prediction, the largest first; for the largest without any."""
+        """A sentence to forward for each process with a prediction or range, the largest first; else of the largest."""
         largest = sorted(self.holdings, key=lambda one: -(one.process.used_memory or 0))
-        known = [one for one in largest if one.comparison is not None] or largest[:1]
+        known = [one for one in largest if one.comparison is not None or one.span is not None] or largest[:1]
         return tuple(self._sentence(one) for one in known)
 
     def _sentence(self, holding: Holding) -> str:
@@ -115,11 +115,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         if free is None or process.used_memory is None:
             return words
         spare = free + process.used_memory - compared.predicted
-        return (
-            f"{words}, fits, {format_gib(spare)} spare"
-            if spare >= 0
-            else f"{words}, does not fit, {format_gib(-spare)} short"
-        )
+        fits = f"fits, {format_gib(spare)} spare" if spare >= 0 else f"does not fit, {format_gib(-spare)} short"
+        return f"{words}, {fits}"
 
     @property
     def users(self) -> tuple[tuple[str, int, int], ...]:

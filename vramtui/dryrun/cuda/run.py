@@ -46,7 +46,7 @@ from vramtui.probe.reads import WORKSPACES
 from vramtui.probe.servers import LISTENS
 from vramtui.probe.socket_dir import OTHER_WAY, SERVED, STEPS, UNTIL
 
-WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
+WITHOUT_CUDA = "the job never used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
 OWN_RUNTIME = "cuGetExportTable"  # NVIDIA's runtime asks for it first, if a library brings its own
 DEVICE_ENGINES = "cuDNN's engines that need a device"  # c/cudnn.c, at the first convolution
