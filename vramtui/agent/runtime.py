@@ -102,7 +102,7 @@ def _read(path: str, most: int) -> bytes:
             return b""
         parts = []
         while most > 0:
-            part = os.read(file, min(most, 1 << 16))
+            part = os.read(file, min(most, 1 << 14))
             if not part:
                 break
             parts.append(part)

@@ -55,19 +55,20 @@ class OpenedSource(msgspec.Struct, frozen=True):
         return not self.banner and self.recording is None and not self.elsewhere
 
 
-def use_one_heap() -> None:
+def use_one_heap(*, lasting: bool = False) -> None:
     """Let all threads allocate from one heap, as far as the C library knows how (glibc; to be called before there are
     threads).
 
     By itself glibc gives each thread a heap of its own: after nine minutes of churn 95 MB are resident instead of 79
-    (`benchmarks/soak.py`). Python's own lock lets one thread allocate at a time anyway. Lists of thousands of rows
-    come and go with each sample; in the heap they leave holes (1 MB with 16,384 processes), so they get pages.
+    (`benchmarks/soak.py`). Python's own lock lets one thread allocate at a time anyway. Where it is `lasting`, lists
+    of thousands of rows come and go; in the heap they leave holes (1 MB with 16,384 processes), so they get pages.
     """
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library, or none to be called
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_PAGES)
+        if lasting:
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_PAGES)
 
 
 def open_source(
@@ -80,7 +81,7 @@ def open_source(
 ) -> OpenedSource:
     """The source the options ask for; this machine's GPUs by default."""
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
-    use_one_heap()
+    use_one_heap(lasting=at_once)
     if len(asked) > 1:
         raise UserError(f"{' and '.join(asked)} show different things; give one of them")
     if feed is not None:
