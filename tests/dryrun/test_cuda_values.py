@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.dryrun.fake.test_patches_by_name import SIGNATURES
+from tests.tables import rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PYTHON = os.environ.get("VRAMTUI_CUDA_PYTHON", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
 MIB = 1 << 20
+HEALTHY, GATHERED, KERNEL = (text for _, text in rows(__file__, "jobs"))
 JOBS = {
     "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
     "a sum guards work": "m = x > 0\nif m.sum() > 0:\n    work(m)\n",
@@ -68,23 +70,6 @@ def test_work_that_an_unknown_mask_guards_is_done_and_bounded(tmp_path: Path, ki
     assert (found["peak_allocated"] >= number * MIB, found["bounded"], is_noted) == (True, True, True)
 
 
-HEALTHY = """
-import torch
-x = torch.randn(1 << {number}, device="cuda")
-def check(x):
-    if torch.isnan(x).any():
-        raise ValueError("NaN")
-    if not torch.isfinite(x).all():
-        return torch.zeros(64 << 20, device="cuda")
-    if (torch.isnan(x) | torch.isinf(x)).sum() > 0:
-        return torch.zeros(64 << 20, device="cuda")
-    assert (x.abs() >= 0).all()
-    return x
-check(x)
-torch.distributions.Normal(x, x.exp())
-"""
-
-
 @pytest.mark.parametrize("number", [4, 22])
 def test_checks_of_numbers_hold_and_are_not_bounded(tmp_path: Path, number: int) -> None:
     found = dry_run(tmp_path, HEALTHY.format(number=number))
@@ -103,7 +88,8 @@ SIZES = {
     "a sampled grid": "x = torch.ones(1, {n}, 2, 2).cuda()\nn = torch.grid_sampler(x, x, 0, 0, True).shape[2] + 10\n",
     "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
 }
-OWN = {  # engine fake asks for its shapes
+OWN = {  # engine fake asks for its shapes, and runs no kernel of Triton's
+    "beside a kernel": KERNEL + "n = 7 + {n} + int(a.sum(0, keepdim=True)[0]) // 9\n",
     "in an operator of its own": "@torch.library.custom_op('own::size', mutates_args=())\n"
     "def size(g: torch.Tensor) -> torch.Tensor:\n    return torch.zeros(g.tolist(), device=g.device)\n"
     "n = size(torch.tensor([{n}, 10]).cuda()).sum(0).numel() + {n}\n",
@@ -114,18 +100,6 @@ OWN = {  # engine fake asks for its shapes
 def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> None:
     found = dry_run(tmp_path, "import torch\n" + (SIZES | OWN)[kind].format(n=3) + "print('n is', n)\n")
     assert ("n is 13" in found["printed"], found["bounded"]) == (True, False)
-
-
-GATHERED = """
-import os, sys, torch, torch.distributed as dist
-if "RANK" not in os.environ:
-    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__])
-torch.cuda.set_device(rank := int(os.environ["RANK"]))
-dist.init_process_group("nccl")
-dist.all_gather(numbers := [torch.zeros(1, device="cuda") for _ in range(2)], torch.tensor([4.0 + rank]).cuda())
-dist.all_gather_object(objects := [None] * 2, {"name": "a" * (1 + 9 * rank)})
-print("gathered", int(max(numbers)), len(objects[1]["name"]))
-"""
 
 
 def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
@@ -179,6 +153,7 @@ COMPILED = {  # functions that are compiled, of `x`
 }
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
+WRITTEN = {"what a kernel wrote": KERNEL + "n = int(z[0])\n" + USE}
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
 WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike
     f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],
@@ -197,9 +172,9 @@ def test_both_ways_of_a_condition_are_reported(tmp_path: Path, code: str) -> Non
     assert found["bounded"] is bool(expected) or "raise" in code
 
 
-@pytest.mark.parametrize("kind", READS)
+@pytest.mark.parametrize("kind", READS | WRITTEN)
 def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: Path, kind: str) -> None:
-    found = dry_run(tmp_path, START.format(number=4) + READS[kind])
+    found = dry_run(tmp_path, START.format(number=4) + (READS | WRITTEN)[kind])
     assert any("job.py:" in note for note in found["warnings"]) is found["bounded"] is not kind.endswith("log")
 
 

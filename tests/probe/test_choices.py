@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.tables import for_each, rows
 from vramtui.dryrun.reads import read_places
-from vramtui.probe.followed import count_choices
+from vramtui.probe.followed import arguments_written, count_choices
 from vramtui.probe.reads import FOLDER, Reads
 
 
@@ -173,3 +174,8 @@ def test_classes_that_the_host_sent_are_counted_as_they_are(kernels: Kernels, mo
     kernels.chosen["histc"]("keys", sent, 7, 0, 6)
     written = [numbers.tolist() for numbers in kernels.written]
     assert (asked, written, kernels.reads.count) == ([(0, 5)] * 2, [[1, 2, 0, 0, 0, 1, 0]] * 2, 0)
+
+
+@for_each(rows(__file__, "kernels"))
+def test_a_kernel_tells_what_it_writes_into(code: str, names: list[str]) -> None:
+    assert sorted(arguments_written(code) or ()) == names

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import rows
-from vramtui.probe.socket_dir import STEPS
+from vramtui.probe.socket_dir import REPORTS, SERVED, STEPS
 
 LOADER = "vllm/model_executor/model_loader"
 FILES = dict(rows(__file__, "files"))
@@ -46,8 +46,9 @@ def test_missing_weights_are_made_up_or_quantized(packages: Path, tmp_path: Path
 def test_vllm_answers_each_request_and_ends_once_it_listens(packages: Path) -> None:
     printed = "/driver/libcuda.so.1 None\n[] None None\ncompiled\nNone\ncompiled ipc compiled tree\n"
     assert _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver") == (printed, "")
-    assert _run(packages, SERVER, "vllm", **{STEPS: "1"}) == ("ends\nserved\n", "")
-    assert _run(packages, SERVER, "vllm") == _run(packages, SERVER, **{STEPS: "1"}) == ("served\n", "")
+    ends = {STEPS: "1", REPORTS: str(packages)}
+    assert _run(packages, SERVER, "vllm") == _run(packages, SERVER, **ends) == ("False\n", "")
+    assert _run(packages, SERVER, "vllm", **ends) == ("True\n", "")
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
     printed, errors = _run(packages, ANSWERED)
@@ -59,4 +60,6 @@ def test_sglang_ends_once_it_is_warm(packages: Path) -> None:
     job = "from vramtui.probe import servers; servers.prepare()\n"
     job += "from sglang.srt.entrypoints.http_server import launch; launch('its settings')"
     assert _run(packages, job)[0] == "warm by its settings\nserves\n"
-    assert _run(packages, job, **{STEPS: "1"})[0] == "warm by its settings\nends its processes False\n"
+    assert not (packages / SERVED).exists()
+    _run(packages, job, **{STEPS: "1", REPORTS: str(packages)})
+    assert (packages / SERVED).exists()

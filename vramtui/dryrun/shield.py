@@ -705,8 +705,9 @@ def keep_job() -> None:
             if time.monotonic() >= until or (serves and (rest.lasts(left) > GRACE or not left & users)):
                 signal_all(left, signal.SIGKILL)
             elif is_watched and rest.lasts(left) > AT_REST and awaits_requests(left):
-                (reports / SERVED).touch()  # processes with a probe then tell their end
-                serves, until, rest = True, time.monotonic() + LEAVING, Rest()
+                (reports / SERVED).touch()
+            if not serves and Path(reports, SERVED).exists():  # processes with a probe now tell their end
+                serves, until, rest = True, min(until, time.monotonic() + LEAVING), Rest()
             seen = signal.sigtimedwait(ENDED, 1 if is_watched else 0.2)
             if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE

@@ -19,6 +19,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import threading
 import warnings
@@ -109,6 +110,7 @@ class Follower:
         when_imported("torch._subclasses.fake_tensor", lambda module: leave(module.FakeTensorMode, "from_tensor"))
         when_imported("torch._dynamo.aot_compile", lambda module: leave(module, "aot_compile_fullgraph"))
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, self._reads, include, is_included))
+        when_imported("triton.runtime.jit", lambda module: around(module.JITFunction, "run", self._launch))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
         torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # noqa: SLF001 - as above
@@ -122,6 +124,20 @@ class Follower:
             checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
 
         when_imported("torch.utils.checkpoint", follow_checkpoints)
+
+    def _launch(self, run: Any, kernel: Any, *given: Any, grid: Any, **named: Any) -> Any:
+        """Know nothing more of what a kernel of Triton's writes into; the rest stays."""
+        is_first = self._launches.value == self._seen
+        compiled = run(kernel, *given, grid=grid, **named)
+        written = arguments_written(getattr(compiled, "asm", {}).get("ttir", "")) if is_first else None
+        arguments = {**dict(zip(kernel.arg_names, given)), **named}  # noqa: B905 - Python 3.8 knows no `strict`
+        if written is not None and arguments.keys() >= written and tuple not in map(type, arguments.values()):
+            self._seen = self._launches.value
+            for name in written:
+                tensor = getattr(arguments[name], "base", arguments[name])  # Triton wraps some
+                if self.values.is_plain(tensor) and tensor.is_cuda:
+                    self.values.lose(tensor, self)
+        return compiled
 
     def _passing(self, own: Any, below: Any) -> Any:
         torch, values, launches = self._torch, self.values, self._launches
@@ -159,7 +175,12 @@ class Follower:
                 if launches.value != self._seen:  # a kernel of no operator ran, and may have written
                     values.epoch += 1
                 if torch.cuda.is_initialized() and is_capturing():
-                    return run(keys, op, args, kwargs)
+                    try:
+                        return run(keys, op, args, kwargs)
+                    finally:  # what kernels will write as often as the graph runs
+                        for one, _ in values.written_tensors(facts_of(op), args, kwargs):
+                            values.lose(one, self)
+                        self._seen = launches.value
                 if is_traced():  # `torch.jit` would note what is computed here
                     for one, _ in values.written_tensors(facts_of(op), args, kwargs):
                         values.lose(one, self)
@@ -218,6 +239,38 @@ class Follower:
     def _bring(self, tensor: Any) -> Any:
         copy, is_known = self._reads.bring(tensor.detach().cpu)
         return copy if is_known else None
+
+
+_PASSING = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "arith.select")
+
+
+@functools.lru_cache(1024)
+def arguments_written(code: str) -> frozenset[str] | None:
+    """The names of a kernel's arguments at whose addresses it may write, by its code in Triton's TTIR (3.7): those that
+    go to anything but a load, or what moves an address on. None where it may write anywhere.
+    """
+    named = dict(re.findall(r'(%\w+): !tt\.[^%]*?loc\("(\w+)"', code))
+    if not named or re.search(r"tt\.int_to_ptr|tt\.call", code):
+        return None
+    made_of: dict[str, set[str]] = {"loops": set()}
+    ends: list[str] = []
+    for line in code.partition("tt.func")[2].splitlines()[1:]:
+        names, does = re.findall(r"%\w+", line), re.search(r"\^bb|[a-z_]+\.[a-z]\w*", line)
+        if does is None or not names or does[0] == "tt.load":
+            continue
+        if does[0].startswith(("scf.", "cf.", "^bb")):  # what a loop or a branch is given may be any that it hands on
+            made_of["loops"].update(names)
+            made_of.update({name: {"loops", *made_of.get(name, ())} for name in names})
+            continue
+        has_result = line.lstrip().startswith("%")
+        given = names[has_result:]
+        made_of.setdefault(names[0] if has_result else "", set()).update(given)
+        if does[0] not in _PASSING:
+            ends += given[:1] if does[0].startswith(("tt.store", "tt.atomic")) else given
+    reached = {*ends}
+    while more := {one for name in reached for one in made_of.get(name, ())} - reached:
+        reached |= more
+    return frozenset(named[one] for one in reached & named.keys()) or None
 
 
 def load_shared(name: str) -> Any:

@@ -3,7 +3,6 @@
 import ctypes
 import importlib
 import os
-import signal
 import sys
 from typing import Any
 
@@ -123,20 +122,20 @@ def _has_weights(model: str) -> bool:
 
 @CHANGES.around("uvicorn.server", "Server.startup")
 async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """End vLLM, whose processes never rest, as soon as it listens: as Ctrl-C's gentler sister would. What rests is
-    ended from outside (`awaits_requests`), and SGLang later (below).
-    """
+    """End vLLM, whose processes never rest, as soon as it listens."""
     await startup(self, *arguments, **named)
-    if socket_dir.STEPS in os.environ and "vllm" in sys.modules and getattr(self, "started", True):
-        os.kill(os.getpid(), signal.SIGTERM)
+    if "vllm" in sys.modules and getattr(self, "started", True):
+        _tell_served()
 
 
 @CHANGES.around("sglang.srt.entrypoints.http_server", "_wait_and_warmup")
 def end_when_warm(warm: Any, *arguments: Any, **named: Any) -> None:
-    """End SGLang once it has answered a request of its own (srt/entrypoints/http_server.py, 0.5.6); asked to end by a
-    signal it kills itself.
-    """
+    """So with SGLang once it has answered a request of its own (srt/entrypoints/http_server.py, 0.5.6 and 0.5.20)."""
     warm(*arguments, **named)
-    if socket_dir.STEPS in os.environ:  # as above
-        sys.modules[warm.__module__].kill_process_tree(os.getpid(), include_parent=False)
-        os._exit(0)
+    _tell_served()
+
+
+def _tell_served() -> None:
+    """End the job, where it is to end by itself: processes with a probe as they see this file, then the others."""
+    if socket_dir.STEPS in os.environ:
+        open(os.path.join(os.environ[socket_dir.REPORTS], socket_dir.SERVED), "w").close()

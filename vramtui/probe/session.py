@@ -21,6 +21,7 @@ LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread reports what no hook did: taking turns with it costs the job more
+TOGETHER = 30.0  # seconds in which all processes of a server tell their end: one that is gone may end the others
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
@@ -203,6 +204,11 @@ class ProbeSession:
         while self._channel is channel and not self._ended:
             beat(SILENCE)
             if reports and os.path.exists(os.path.join(reports, socket_dir.SERVED)):
+                self._quiet(self._end)()
+                open(os.path.join(reports, f"{os.getpid()}.told"), "w").close()
+                last = time.monotonic() + TOGETHER
+                while time.monotonic() < last and not _have_told(reports):
+                    time.sleep(BEAT)
                 self.leave()
             time.sleep(SILENCE)
 
@@ -240,15 +246,11 @@ class ProbeSession:
 
     def _hello(self) -> bytes:
         return _message(
-            "hello",
-            run=os.environ.get(socket_dir.RUN),
-            preset=os.environ.get(socket_dir.PRESET),
-            command=[_shortened(argument) for argument in sys.argv[:8]],
-            python=sys.version.split()[0],
-            torch=str(self._torch.__version__),
-            devices=self._counters.devices(),
+            "hello", run=os.environ.get(socket_dir.RUN), preset=os.environ.get(socket_dir.PRESET),
+            command=[_shortened(argument) for argument in sys.argv[:8]], python=sys.version.split()[0],
+            torch=str(self._torch.__version__), devices=self._counters.devices(),
             **{name: _number_in_environment(names) for name, names in RANKS.items()},
-        )
+        )  # fmt: skip
 
     def _out_of_memory(self, device: int, asked: int, allowed: int, free: int) -> None:
         """Report that the allocator gives up, in bytes. Observers get the limit of set_per_process_memory_fraction in
@@ -322,6 +324,13 @@ def _number_in_environment(names: tuple[str, ...]) -> int | None:
 
 def _shortened(text: str, longest: int = 200) -> str:
     return text[:longest].encode("utf-8", "replace").decode()
+
+
+def _have_told(reports: str) -> bool:
+    """Return whether all processes that used the card have told their end, or are gone."""
+    names = os.listdir(reports)
+    users = {name.partition("-")[0] for name in names if name.endswith(".report")}
+    return not any(os.path.exists(f"/proc/{user}") and f"{user}.told" not in names for user in users)
 
 
 def _is_data_worker() -> bool:
