@@ -247,7 +247,7 @@ _PASSING = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitca
 @functools.lru_cache(1024)
 def arguments_written(code: str) -> frozenset[str] | None:
     """The names of a kernel's arguments at whose addresses it may write, by its code in Triton's TTIR (3.7): those that
-    go to anything but a load, or what moves an address on. None where it may write anywhere.
+    go to anything but a load, or what moves an address on. None: it may write anywhere.
     """
     named = dict(re.findall(r'(%\w+): !tt\.[^%]*?loc\("(\w+)"', code))
     if not named or re.search(r"tt\.int_to_ptr|tt\.call", code):

@@ -207,7 +207,7 @@ class ProbeSession:
                 self._quiet(self._end)()
                 open(os.path.join(reports, f"{os.getpid()}.told"), "w").close()
                 last = time.monotonic() + TOGETHER
-                while time.monotonic() < last and not _have_told(reports):
+                while time.monotonic() < last and not _are_done(reports):
                     time.sleep(BEAT)
                 self.leave()
             time.sleep(SILENCE)
@@ -326,8 +326,8 @@ def _shortened(text: str, longest: int = 200) -> str:
     return text[:longest].encode("utf-8", "replace").decode()
 
 
-def _have_told(reports: str) -> bool:
-    """Return whether all processes that used the card have told their end, or are gone."""
+def _are_done(reports: str) -> bool:
+    """Return whether all processes that used the card reported their end, or are gone."""
     names = os.listdir(reports)
     users = {name.partition("-")[0] for name in names if name.endswith(".report")}
     return not any(os.path.exists(f"/proc/{user}") and f"{user}.told" not in names for user in users)
