@@ -632,11 +632,11 @@ class Values:
 
     def _note_sizes(self, op: Any, facts: OperatorFacts, tensors: list[Any], engine: Any) -> None:
         """Note an operator whose result has as many places as guesses on the host say, or may have."""
-        is_foreign = op._schema.name.partition("::")[0] not in OWN_OPERATORS  # noqa: SLF001 - as above
         taken = [one for one in tensors if not self.is_followed(one) and self.is_taken(one)]
         if facts.name == "index":  # as many as there are whole numbers
             taken = [one for one in taken if one is not tensors[0] and one.dtype in (self.torch.bool, self.torch.uint8)]
-        if taken and (facts.is_sized or is_foreign or facts.name in BY_LENGTHS):
+        namespace = op._schema.name.partition("::")[0] if taken else "aten"  # noqa: SLF001 - as above
+        if taken and (facts.is_sized or facts.name in BY_LENGTHS or namespace not in OWN_OPERATORS):
             engine.note(takes_all=facts.is_sized)
             engine.note_size()
 
