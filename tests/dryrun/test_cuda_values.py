@@ -16,9 +16,8 @@ from tests.tables import rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-PYTHON = os.environ.get("VRAMTUI_CUDA_PYTHON", "")
+PYTHON, MIB = os.environ.get("VRAMTUI_CUDA_PYTHON", ""), 1 << 20
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
-MIB = 1 << 20
 HEALTHY, GATHERED, KERNEL = (text for _, text in rows(__file__, "jobs"))
 JOBS = {
     "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
@@ -154,6 +153,7 @@ COMPILED = {  # functions that are compiled, of `x`
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
 WRITTEN = {"what a kernel wrote": KERNEL + "n = int(z[0])\n" + USE}
+READS["given, compiled"] = "f = torch.compile(lambda x, v: x * (v + 1) - v, fullgraph=True)\nf(x, x.mean().item())\n"
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
 WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike
     f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],

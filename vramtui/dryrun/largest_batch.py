@@ -53,9 +53,7 @@ def batch_flag(words: Sequence[str], option: str | None = None, folder: str = ".
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.Module([], [])
     for node in ast.walk(tree):
-        if not (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
-        ):
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "add_argument":
             continue
         names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         wanted = (name for name in reversed(names) if name.startswith("-"))
@@ -81,8 +79,7 @@ def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]],
         if over - low <= 1 or time.monotonic() > until:
             break
         batch = min(max(_guess(fits, over, room), low + 1), over - 1)
-        size = needs(flag.arguments(batch))
-        if size is None:
+        if (size := needs(flag.arguments(batch))) is None:
             over = batch
         else:
             fits[batch] = size

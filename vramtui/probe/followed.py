@@ -40,6 +40,7 @@ class Follower:
         self._torch, self._reads = torch, reads
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
+        self.value_of = self.values.value_of
         self._launches: Any = ctypes.c_uint64(0)
         with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched
             self._launches = ctypes.c_uint64.in_dll(ctypes.CDLL(None), "vramtui_launches")
@@ -228,9 +229,6 @@ class Follower:
         finally:
             exclude(KEY, before)
 
-    def value_of(self, tensor: Any) -> Any:
-        return self.values.value_of(tensor)
-
     def write(self, tensor: Any, numbers: Any, *, is_guess: bool) -> None:
         if not self._is_capturing():
             self.load(tensor, numbers)
@@ -329,7 +327,21 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
 
         self.enter_exit_hooks.append(enter)
 
+    def plain(one: Any) -> Any:
+        if type(one) is guessed:
+            one.use(2, sys._getframe(2))  # noqa: SLF001 - SIZED of `values`, by whoever calls what is compiled
+        return float.__float__(one) if type(one) is guessed else one
+
+    def called(act: Any, self: Any, function: Any) -> Any:
+        run = act(self, function)
+        given = functools.wraps(run)(
+            lambda *args, **kwargs: run(*map(plain, args), **{name: plain(one) for name, one in kwargs.items()})
+        )
+        return given if isinstance(run, type(plain)) else run
+
+    guessed = load_shared("values").GuessedNumber  # each of whose operators would break the graph
     around(frames.OptimizeContext, "__init__", begun)
+    around(frames.OptimizeContext, "__call__", called)
 
 
 CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
@@ -351,11 +363,8 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     change(torch, "aten::_coalesce", _count(torch, reads, values, "", lambda sparse: sparse._nnz()), "SparseCUDA")  # noqa: SLF001 - PyTorch documents it
 
     def pass_checks(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:  # each reads one byte
-        reads.know_next([0])
-        try:
+        with reads.know_next([0]):
             return kernel.call_boxed(keys, *arguments, **named)
-        finally:
-            reads.know_next([])
 
     for name in CHECKED:
         change(torch, f"aten::{name}", pass_checks)
@@ -372,8 +381,7 @@ def change(torch: Any, name: str, act: Any, key: str = "CUDA") -> None:
     except RuntimeError:  # not in this release, or no kernel of CUDA's
         return
     owner, _, rest = name.partition("::")
-    library = torch.library.Library(owner, "IMPL")
-    _libraries.append(library)
+    _libraries.append(library := torch.library.Library(owner, "IMPL"))
     with warnings.catch_warnings():  # that a kernel stood there
         warnings.simplefilter("ignore")
         library.impl(rest, functools.partial(act, kernel), key, with_keyset=True)
@@ -398,12 +406,8 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
             answer = by_host(copy, *arguments[1:], **named)
             counted = answer[0] if isinstance(answer, tuple) else answer
             places = int(counted.shape[arguments[1] if "dim" in kind else 0])
-        reads.know_next([places])
-        try:
-            answer = kernel.call_boxed(keys, *arguments, **named)
-        finally:
-            reads.know_next([])
-        return answer
+        with reads.know_next([places]):
+            return kernel.call_boxed(keys, *arguments, **named)
 
     return run
 
@@ -428,12 +432,9 @@ def _share_places(reads: Any, values: Any, known: Any, kernel: Any, keys: Any, *
     """
     tensor, *others = arguments
     copy = values.value_of(tensor)
-    if copy is not None and copy.numel():
-        reads.know_next([int(copy.min()), int(copy.max())])  # in this order (native/cuda/SummaryOps.cu, 2.13)
-    try:
+    ends = [int(copy.min()), int(copy.max())] if copy is not None and copy.numel() else []
+    with reads.know_next(ends):  # in this order (native/cuda/SummaryOps.cu, 2.13)
         answer = kernel.call_boxed(keys, *arguments)
-    finally:
-        reads.know_next([])
     if answer.is_floating_point() or not answer.numel():  # weights, or numbers that are no classes
         return answer
     if copy is None:

@@ -59,8 +59,7 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
 
 def truth_of(frame: Any, ask: Any, note: Any, *, is_torch: bool) -> bool:
     """The truth of an unknown value for `frame`; `ask` reads it if both ways may be, and `note` notes a guess."""
-    way = way_of(frame, is_torch=is_torch)
-    if way is None:
+    if (way := way_of(frame, is_torch=is_torch)) is None:
         before, answer = TURNS.asked, bool(ask())
         return answer != (TURNS.asked == before and TURNS.are_over(frame))  # else the number itself has turned
     if way[1]:
@@ -78,8 +77,7 @@ def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
         within, numbers = frame.f_locals.get("p", 1), max(frame.f_locals["tensor"].numel(), 1)
         turns = math.log(numbers) / -math.log(1 - within) if 0 < within < 1 else 0  # until less than one is outside
         return not TURNS.are_over(frame, min(turns, 3)), False  # the later ones hold no more
-    guard = healthy_answer(frame)
-    if guard is not None and (guard[1] or not is_torch):
+    if (guard := healthy_answer(frame)) is not None and (guard[1] or not is_torch):
         return guard[0], not guard[1]
     choice = work_of(frame)
     return None if choice is None else (choice != TURNS.are_over(frame), True)
@@ -131,9 +129,7 @@ def work_of(path: str, code: Any, at: int, line: int) -> bool | None:
         return None
     uses, first, last = condition
     leads = [first <= _line(code, offset) <= last for offset in jump]
-    if leads[0] == leads[1]:
-        return None
-    return leads[0] == uses
+    return None if leads[0] == leads[1] else leads[0] == uses
 
 
 @functools.lru_cache(maxsize=64)

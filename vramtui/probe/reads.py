@@ -90,9 +90,14 @@ class Reads:
         finally:
             self._is_known = before
 
-    def know_next(self, numbers: list[int]) -> None:
-        """Let the whole numbers that are read next be these, by turns, which the host knows; none: no more."""
+    @contextlib.contextmanager
+    def know_next(self, numbers: list[int]) -> Iterator[None]:
+        """Let the whole numbers that are read be these, by turns, which the host knows; if none, they are not known."""
         self._known = itertools.cycle(numbers) if numbers else None
+        try:
+            yield
+        finally:
+            self._known = None
 
     @property
     def is_known_next(self) -> bool:
