@@ -8,31 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.schema.models import (
-    Conv2d,
-    ConvNetModel,
-    Embedding,
-    Flatten,
-    Join,
-    Layer,
-    Linear,
-    Mark,
-    Norm,
-    NormStyle,
-    PatchMerging,
-    Permute,
-    Pool,
-    Recurrent,
-    Regions,
-    Repeat,
-    Scale,
-    SelfAttention,
-    SequentialModel,
-    Stage,
-    Take,
-    Upsample,
-    WindowAttention,
-)
+from vramtui.core.schema import models as kinds
 from vramtui.models.spec import (
     ConvModule,
     EmbeddingModule,
@@ -61,14 +37,14 @@ class LayerShapes:
         self.shape = shape
         self.marked: dict[str, Shape] = {}
 
-    def place(self, layer: Layer) -> Modules:
+    def place(self, layer: kinds.Layer) -> Modules:
         """The modules of the next layer; the shape is what comes out of it from now on."""
         shape, modules = self.shape, Modules()
         match layer:
-            case Linear():
+            case kinds.Linear():
                 modules = (_linear(layer.out_features, shape[-1], bias=layer.bias),)
                 shape = (*shape[:-1], layer.out_features)
-            case Conv2d():
+            case kinds.Conv2d():
                 channels, *sides = need_image(shape, "conv", CHANNELS_FIRST)
                 if channels % layer.groups or layer.out_channels % layer.groups:
                     raise UserError(
@@ -82,35 +58,35 @@ class LayerShapes:
                     bias=layer.bias,
                 )
                 modules, shape = (conv,), (layer.out_channels, *(_slid(side, layer, "conv") for side in sides))
-            case Pool():
+            case kinds.Pool():
                 channels, *sides = need_image(shape, "pooling", CHANNELS_FIRST)
                 fixed = {"global": 1, "adaptive": layer.kernel_size}.get(layer.pool)
                 shape = (channels, *(fixed or _slid(side, layer, "pooling") for side in sides))
-            case Norm() if layer.norm in FIXED:
+            case kinds.Norm() if layer.norm in FIXED:
                 need_image(shape, "norm", CHANNELS_FIRST)
-            case Norm():
+            case kinds.Norm():
                 size = shape[0] if layer.norm in OVER_CHANNELS else shape[-1]
                 if layer.norm == "group" and size % layer.groups:
                     raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
-                style: NormStyle = "rmsnorm" if layer.norm == "rms" else "layernorm"
+                style: kinds.NormStyle = "rmsnorm" if layer.norm == "rms" else "layernorm"
                 modules = (NormModule(name="norm", size=size, style=style),)
-            case Scale():
+            case kinds.Scale():
                 modules = (NormModule(name="scale", size=shape[0] if len(shape) == 3 else shape[-1]),)
-            case Flatten():
+            case kinds.Flatten():
                 shape = (prod(shape),)
-            case Embedding():
+            case kinds.Embedding():
                 if len(shape) != 1:
                     raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {shape}")
                 modules = (EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim),)
                 shape = (shape[0], layer.embedding_dim)
-            case SelfAttention():
+            case kinds.SelfAttention():
                 if len(shape) != 2 or shape[1] % layer.num_heads:
                     raise UserError(
                         f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, "
                         f"and here the shape is {shape}"
                     )
                 modules = tuple(_linear(times * shape[1], shape[1], bias=layer.bias) for times in (3, 1))
-            case WindowAttention():
+            case kinds.WindowAttention():
                 if len(shape) != 3 or shape[2] % layer.num_heads:
                     raise UserError(
                         f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) "
@@ -119,39 +95,39 @@ class LayerShapes:
                 rows = (2 * layer.window_size - 1) ** 2
                 positions = EmbeddingModule(name="position", rows=rows, width=layer.num_heads)
                 modules = (positions, *(_linear(times * shape[2], shape[2], bias=True) for times in (3, 1)))
-            case PatchMerging():
+            case kinds.PatchMerging():
                 height, width, channels = need_image(shape, "patch merging")
                 merged = NormModule(name="norm", size=4 * channels, style="layernorm")
                 modules = (merged, _linear(2 * channels, 4 * channels, bias=False))
                 shape = (-(-height // 2), -(-width // 2), 2 * channels)
-            case Recurrent():
+            case kinds.Recurrent():
                 module = recurrent_module(shape, layer)
                 width = module.directions * module.output
                 modules, shape = (module,), (shape[0], width) if layer.output == "sequence" else (width,)
-            case Permute():
+            case kinds.Permute():
                 need_image(shape, "permute")
                 shape = (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
-            case Upsample():
+            case kinds.Upsample():
                 need_image(shape, "upsampling")
                 larger = self.of_mark(layer.like)[1:] if layer.like else tuple(layer.scale * one for one in shape[1:])
                 shape = (shape[0], *larger)
-            case Mark():
+            case kinds.Mark():
                 self.marked[layer.name] = shape
-            case Take():
+            case kinds.Take():
                 shape = self.of_mark(layer.name)
-            case Join(how="concat"):
+            case kinds.Join(how="concat"):
                 parts = [*(self.of_mark(name) for name in layer.names), shape]
                 if any(one[1:] != parts[0][1:] for one in parts):
                     raise UserError(f"model.layers: channels of {', '.join(map(str, parts))} cannot be joined")
                 shape = (sum(one[0] for one in parts), *parts[0][1:])
-            case Join():
+            case kinds.Join():
                 for other in [self.of_mark(name) for name in layer.names]:
                     full = max(shape, other, key=prod)
                     for one in (shape, other):
                         if any(here not in (1, most) for here, most in zip(one, full, strict=True)):
                             raise UserError(f"model.layers: what comes in as {shape} does not go with {other}")
                     shape = full
-            case Regions():
+            case kinds.Regions():
                 shape = (self.of_mark(layer.names[0])[0], layer.size, layer.size)
         self.shape = shape
         return modules
@@ -167,7 +143,7 @@ def _linear(rows: int, columns: int, *, bias: bool) -> LinearModule:
     return LinearModule(name="linear", out_features=rows, in_features=columns, bias=bias)
 
 
-def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
+def recurrent_module(shape: Shape, layer: kinds.Recurrent) -> RecurrentModule:
     """A stack that reads a sequence; raises UserError if what comes in is none, or the projection is no LSTM's."""
     if len(shape) != 2:
         raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
@@ -192,24 +168,24 @@ def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tup
     return shape[0], shape[1], shape[2]
 
 
-def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
+def _slid(side: int, layer: kinds.Conv2d | kinds.Pool, what: str) -> int:
     stride = layer.stride or layer.kernel_size
-    if isinstance(layer, Conv2d) and layer.transposed:
+    if isinstance(layer, kinds.Conv2d) and layer.transposed:
         return max(1, (side - 1) * stride - 2 * layer.padding + layer.kernel_size)
-    reach = 1 + (layer.kernel_size - 1) * (layer.dilation if isinstance(layer, Conv2d) else 1)
+    reach = 1 + (layer.kernel_size - 1) * (layer.dilation if isinstance(layer, kinds.Conv2d) else 1)
     room = side + 2 * layer.padding - reach
-    out = (-(-room // stride) if isinstance(layer, Pool) and layer.ceil_mode else room // stride) + 1
+    out = (-(-room // stride) if isinstance(layer, kinds.Pool) and layer.ceil_mode else room // stride) + 1
     if out < 1:
         raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")
     return out
 
 
 @lru_cache(maxsize=64)  # as a decoder's
-def layer_list_spec(model: SequentialModel) -> ModelSpec:
+def layer_list_spec(model: kinds.SequentialModel) -> ModelSpec:
     """Modules of a list of layers; weights that a layer shares with one before it stand once."""
     shapes, blocks = LayerShapes(model.input_shape), list[tuple[Modules, int]]()
     for layer in model.layers:
-        left, layers = (layer.times, layer.layers) if isinstance(layer, Repeat) else (1, (layer,))
+        left, layers = (layer.times, layer.layers) if isinstance(layer, kinds.Repeat) else (1, (layer,))
         while left:
             before = shapes.shape
             placed = ((one, shapes.place(one)) for one in layers)
@@ -228,46 +204,48 @@ def _in_a_row(stretches: list[tuple[Modules, int]]) -> ModelSpec:
     return ModelSpec(before=(), blocks=tuple(blocks), after=(), layers=start)
 
 
-BATCH_NORM = Norm(norm="batch")
+BATCH_NORM = kinds.Norm(norm="batch")
 
 
-def stem_layers(model: ConvNetModel) -> tuple[Conv2d, Norm, Pool]:
+def stem_layers(model: kinds.ConvNetModel) -> tuple[kinds.Conv2d, kinds.Norm, kinds.Pool]:
     """Layers before the stages of a residual net; an activation follows the norm."""
-    stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
-    return stem, BATCH_NORM, Pool(kernel_size=3, stride=2, padding=1)
+    stem = kinds.Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
+    return stem, BATCH_NORM, kinds.Pool(kernel_size=3, stride=2, padding=1)
 
 
-def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[Conv2d, ...]:
+def stage_convolutions(model: kinds.ConvNetModel, stage: kinds.Stage, stride: int) -> tuple[kinds.Conv2d, ...]:
     """The convolutions of a block; a norm follows each."""
     wide = stage.channels * WIDER[model.block]
-    three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
+    three = kinds.Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
     if model.block == "basic":
-        return three, Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
-    pointwise = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
-    return pointwise, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
+        return three, kinds.Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
+    pointwise = kinds.Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
+    return pointwise, three, kinds.Conv2d(out_channels=wide, kernel_size=1, bias=False)
 
 
-def shortcut(channels: int, stride: int) -> Conv2d:
-    return Conv2d(out_channels=channels, kernel_size=1, stride=stride, bias=False)
+def shortcut(channels: int, stride: int) -> kinds.Conv2d:
+    return kinds.Conv2d(out_channels=channels, kernel_size=1, stride=stride, bias=False)
 
 
 @lru_cache(maxsize=64)  # as a decoder's
-def residual_net_spec(model: ConvNetModel) -> ModelSpec:
+def residual_net_spec(model: kinds.ConvNetModel) -> ModelSpec:
     shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     blocks: list[tuple[Modules, int]] = [(_all(shapes, stem_layers(model)), 1)]
     for stage in model.stages:
         blocks.append((_block(shapes, model, stage, stage.stride), 1))
         if stage.blocks > 1:
             blocks.append((_block(shapes, model, stage, 1), stage.blocks - 1))
-    blocks.append((_all(shapes, (Pool(pool="global"), Flatten(), Linear(out_features=model.num_classes))), 1))
+    blocks.append(
+        (_all(shapes, (kinds.Pool(pool="global"), kinds.Flatten(), kinds.Linear(out_features=model.num_classes))), 1)
+    )
     return _in_a_row(blocks)
 
 
-def _all(shapes: LayerShapes, layers: tuple[Layer, ...]) -> Modules:
+def _all(shapes: LayerShapes, layers: tuple[kinds.Layer, ...]) -> Modules:
     return tuple(module for layer in layers for module in shapes.place(layer))
 
 
-def _block(shapes: LayerShapes, model: ConvNetModel, stage: Stage, stride: int) -> Modules:
+def _block(shapes: LayerShapes, model: kinds.ConvNetModel, stage: kinds.Stage, stride: int) -> Modules:
     shortcut_shapes = LayerShapes(shapes.shape)
     inner = [one for conv in stage_convolutions(model, stage, stride) for one in _all(shapes, (conv, BATCH_NORM))]
     if shapes.shape != shortcut_shapes.shape:

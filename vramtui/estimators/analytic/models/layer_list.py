@@ -13,33 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.models import (
-    Act,
-    Conv2d,
-    ConvNetModel,
-    Dropout,
-    DropPath,
-    Embedding,
-    Flatten,
-    Join,
-    Layer,
-    Linear,
-    Mark,
-    ModelOutput,
-    Norm,
-    PatchMerging,
-    Pool,
-    Recurrent,
-    Regions,
-    Repeat,
-    Scale,
-    SelfAttention,
-    SequentialModel,
-    Stage,
-    Take,
-    Upsample,
-    WindowAttention,
-)
+from vramtui.core.schema import models as kinds
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import class_loss, cross_entropy
@@ -86,7 +60,7 @@ class LayerList:
         self.strided = False
         self.frozen: list[Parameter] = []
         self.marked: dict[str, tuple[Tensor, Shape]] = {}
-        self.outputs: list[tuple[Tensor, Shape, ModelOutput]] = []
+        self.outputs: list[tuple[Tensor, Shape, kinds.ModelOutput]] = []
 
     @property
     def shape(self) -> Shape:
@@ -108,13 +82,15 @@ class LayerList:
         assert last is not None
         return tape, self.operators(tape), tape.enter(numel, last.itemsize, tracked=last.tracked)
 
-    def add(self, layers: tuple[Layer, ...], *, times: int = 1, residual: bool = False, checkpointed: bool) -> None:
+    def add(
+        self, layers: tuple[kinds.Layer, ...], *, times: int = 1, residual: bool = False, checkpointed: bool
+    ) -> None:
         """Run `layers` so many times; the first time by itself, since what comes in may be of another type."""
         self._stretch(layers, times=1, residual=residual, checkpointed=checkpointed)
         if times > 1:
             self._stretch(layers, times=times - 1, residual=residual, checkpointed=checkpointed)
 
-    def _stretch(self, layers: tuple[Layer, ...], *, times: int, residual: bool, checkpointed: bool) -> None:
+    def _stretch(self, layers: tuple[kinds.Layer, ...], *, times: int, residual: bool, checkpointed: bool) -> None:
         tape, ops, x = self.open()
         before = self.shape
         writer = LayerOps(ops, self.batch, self.parameters, cudnn=self.cudnn, times=times)
@@ -134,63 +110,63 @@ class LayerList:
         self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
-    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
+    def _layer(self, writer: LayerOps, x: Tensor, layer: kinds.Layer) -> Tensor:
         shape = self.shape
         modules: Sequence[Any] = self.shapes.place(layer)
         after = self.shape
         match layer:
-            case Linear():
+            case kinds.Linear():
                 x = writer.linear(x, *modules, strided=self.strided)
                 self.strided = False
-            case Conv2d():
+            case kinds.Conv2d():
                 x = writer.conv(x, (shape, after), layer, *modules)
-            case Pool():
+            case kinds.Pool():
                 x = writer.pool(x, after, layer)
-            case Norm():
+            case kinds.Norm():
                 x = writer.norm(x, shape, layer, modules)
-            case Act():
+            case kinds.Act():
                 x = writer.activation(x, layer)
-            case Dropout():
+            case kinds.Dropout():
                 x = writer.ops.dropout(x, layer.probability, "dropout")
-            case Embedding():
+            case kinds.Embedding():
                 (grad_bytes,) = writer.add_parameter(*modules)
                 out = writer.tape.new(self.batch * prod(after), self.recipe.stream, "embedding", tracked=True)
                 writer.tape.record([x], [out], grad_bytes=grad_bytes)
                 x = out
-            case SelfAttention():
+            case kinds.SelfAttention():
                 x = self._attention(writer, x, layer, modules)
-            case Recurrent():
+            case kinds.Recurrent():
                 x = recurrent_stack(writer, shape[0], layer, *modules, training=self.training).write(x)
                 # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
                 self.strided = layer.batch_first and layer.output == "sequence"
-            case Scale():
+            case kinds.Scale():
                 x = writer.scale(x, *modules)
-            case DropPath():
+            case kinds.DropPath():
                 x = writer.drop_path(x, layer.probability if self.training else 0)
-            case Upsample():
+            case kinds.Upsample():
                 x = writer.ops.unsaved(x, "upsampled", writer.batch * prod(after))
-            case WindowAttention():
+            case kinds.WindowAttention():
                 x = writer.windows(x, shape, layer, modules)
-            case PatchMerging():
+            case kinds.PatchMerging():
                 x = writer.merge(x, after, modules)
-            case Mark():
+            case kinds.Mark():
                 self.marked[layer.name] = x, shape
-            case Take():
+            case kinds.Take():
                 x, _ = self.marked[layer.name]
                 writer.batch = x.numel // prod(after)
                 writer.tape.touch(x)
-            case Join():
+            case kinds.Join():
                 x = writer.join(x, shape, [self.marked[name] for name in layer.names], layer)
-            case Regions():
+            case kinds.Regions():
                 count = layer.training if self.training else layer.inference
                 x = writer.regions([self.marked[name] for name in layer.names], after, count)
-            case ModelOutput():
+            case kinds.ModelOutput():
                 if layer.rows:  # copied with its channels last, and once more next to the other levels'
                     x = writer.ops.unsaved(writer.ops.unsaved(x, "rows of an answer"), "answers, joined")
                 self.outputs.append((x, shape, layer))
         return x
 
-    def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention, modules: Sequence[Any]) -> Tensor:
+    def _attention(self, writer: LayerOps, x: Tensor, layer: kinds.SelfAttention, modules: Sequence[Any]) -> Tensor:
         ops, (tokens, width) = writer.ops, self.shape
         projection, output = modules
         joined = writer.linear(x, projection)
@@ -205,14 +181,14 @@ class LayerList:
         return out
 
 
-def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device: Device) -> Program:
+def layer_list_program(model: kinds.SequentialModel, run: TrainRun | InferRun, device: Device) -> Program:
     writer = LayerList(run, device, cudnn=model.cudnn)
     training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes(model.input_shape)
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
-    loose: list[Layer] = []
+    loose: list[kinds.Layer] = []
     for layer in _stretches(model, checkpointed=checkpointed):
-        if not isinstance(layer, Repeat):
+        if not isinstance(layer, kinds.Repeat):
             loose.append(layer)
             continue
         if loose:
@@ -240,11 +216,11 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
             targets = rounded(x.numel * precision.stream)
     parameters, frozen = tuple(writer.parameters), tuple(writer.frozen)
     first = model.layers[0] if model.layers else None
-    while isinstance(first, Repeat):
+    while isinstance(first, kinds.Repeat):
         first = first.layers[0] if first.layers else None
     if first is None:
         raise UserError("model.layers is empty")
-    looked_up = isinstance(first, Embedding)
+    looked_up = isinstance(first, kinds.Embedding)
     batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
     return Program(
         frozen=frozen if training else (*parameters, *frozen),
@@ -265,13 +241,13 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     )
 
 
-def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | Repeat, ...]:
+def _stretches(model: kinds.SequentialModel, *, checkpointed: bool) -> tuple[kinds.Layer | kinds.Repeat, ...]:
     """The layers; one after another without repeats if a branch reaches over the border of one.
 
     Raises:
         UserError: there is such a branch, and repeats are to be checkpointed.
     """
-    repeats = [layer.layers for layer in model.layers if isinstance(layer, Repeat)]
+    repeats = [layer.layers for layer in model.layers if isinstance(layer, kinds.Repeat)]
     if not any(_reaches_out(layers) for layers in (model.layers, *repeats)):
         return model.layers
     if checkpointed:
@@ -279,32 +255,32 @@ def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | R
             "run.checkpointing = 'full' recomputes each repeat of model.layers, and here a branch reaches over the "
             "border of one"
         )
-    unrolled: list[Layer] = []
+    unrolled: list[kinds.Layer] = []
     for layer in model.layers:
-        if not isinstance(layer, Repeat):
+        if not isinstance(layer, kinds.Repeat):
             unrolled.append(layer)
         elif layer.residual:
-            around = (Mark(name=RESIDUAL), *layer.layers, Join(names=(RESIDUAL,)))
+            around = (kinds.Mark(name=RESIDUAL), *layer.layers, kinds.Join(names=(RESIDUAL,)))
             unrolled += around * layer.times
         else:
             unrolled += layer.layers * layer.times
     return tuple(unrolled)
 
 
-def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
+def _reaches_out(layers: tuple[kinds.Layer | kinds.Repeat, ...]) -> bool:
     """Return whether `layers` take up something marked outside of them, or on the other side of a repeat."""
     marked: set[str] = set()
     for layer in layers:
         match layer:
-            case Repeat():
+            case kinds.Repeat():
                 marked = set()
-            case Mark():
+            case kinds.Mark():
                 marked.add(layer.name)
-            case Take() | Join():
-                names = {layer.name} if isinstance(layer, Take) else set(layer.names)
+            case kinds.Take() | kinds.Join():
+                names = {layer.name} if isinstance(layer, kinds.Take) else set(layer.names)
                 if not names <= marked:
                     return True
-            case Regions() | ModelOutput():
+            case kinds.Regions() | kinds.ModelOutput():
                 return True
     return False
 
@@ -315,14 +291,14 @@ def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...], counted: bool
     return (*([note] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))
 
 
-def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
+def resnet_program(model: kinds.ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
     """The program of a residual net from a table of stages (He et al. 2015; the block as torchvision has it)."""
     writer = LayerList(run, device, cudnn=model.cudnn)
     training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
     stem, norm, pool = stem_layers(model)
-    writer.add((stem, norm, Act(inplace=model.inplace), pool), checkpointed=False)
+    writer.add((stem, norm, kinds.Act(inplace=model.inplace), pool), checkpointed=False)
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
     for stage in model.stages:
         # The first block changes the shape; the others are all alike.
@@ -331,10 +307,10 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
             _block(writer, model, stage, 1, times=stage.blocks - 1, checkpointed=checkpointed)
     tape, ops, x = writer.open()
     last = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn)
-    for layer in (Pool(pool="global"), Flatten()):
+    for layer in (kinds.Pool(pool="global"), kinds.Flatten()):
         writer.shapes.place(layer)
-    x = last.pool(x, writer.shape, Pool(pool="global"))
-    (classifier,) = writer.shapes.place(Linear(out_features=model.num_classes))
+    x = last.pool(x, writer.shape, kinds.Pool(pool="global"))
+    (classifier,) = writer.shapes.place(kinds.Linear(out_features=model.num_classes))
     assert isinstance(classifier, LinearModule)
     x = last.linear(x, classifier)
     if training:
@@ -357,7 +333,7 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
 
 
 def _block(
-    writer: LayerList, model: ConvNetModel, stage: Stage, stride: int, *, times: int, checkpointed: bool
+    writer: LayerList, model: kinds.ConvNetModel, stage: kinds.Stage, stride: int, *, times: int, checkpointed: bool
 ) -> None:
     tape, ops, x = writer.open()
     layers = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn, times=times)
@@ -366,19 +342,19 @@ def _block(
     for number, conv in enumerate(convolutions, 1):
         y = _normed(layers, y, writer.shapes, conv)
         if number < len(convolutions):
-            y = layers.activation(y, Act(inplace=model.inplace))
+            y = layers.activation(y, kinds.Act(inplace=model.inplace))
     if writer.shape != shortcut_shapes.shape:
         x = _normed(layers, x, shortcut_shapes, shortcut(writer.shape[0], stride))
     total = tape.view(y)
     tape.record([y, x], [total], flows=[(y, False), (x, False)])
-    total = layers.activation(total, Act(inplace=model.inplace))
+    total = layers.activation(total, kinds.Act(inplace=model.inplace))
     tape.touch(x)  # the local variable of the shortcut's result
     tape.close(total)
     writer.buffers += layers.buffers
     writer.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
 
-def _normed(layers: LayerOps, x: Tensor, shapes: LayerShapes, conv: Conv2d) -> Tensor:
+def _normed(layers: LayerOps, x: Tensor, shapes: LayerShapes, conv: kinds.Conv2d) -> Tensor:
     before = shapes.shape
     (filters,) = shapes.place(conv)
     assert isinstance(filters, ConvModule)
