@@ -194,8 +194,10 @@ def test_ollama_qlora_and_commands_behind_two_dashes() -> None:
         assert kept == ("none" if "none" in " ".join(given) else "full")
     assert document("qwen3", "8b", "--train") == document("qwen3 8b", "--train")
     words = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16384", "--no-such-thing"]
-    answers = [run(*given, "--gpu", "H100") if len(given) == 1 else run("--gpu", "H100", *given)
-               for given in (["--", *words], [" ".join(words)], words)]  # fmt: skip
+    answers = [
+        run(*given, "--gpu", "H100") if len(given) == 1 else run("--gpu", "H100", *given)
+        for given in (["--", *words], [" ".join(words)], words)
+    ]
     assert {answer.exit_code for answer in answers} == {0}
     assert len({answer.stdout for answer in answers}) == 1
     assert "Not used: --no-such-thing." in answers[0].stdout

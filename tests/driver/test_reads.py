@@ -10,7 +10,9 @@ from vramtui.dryrun.reads import leads_on, may_decide, read_places
 from vramtui.dryrun.values import COMPARED, SIZED
 
 SHOWN = (
-    "writer.add_scalar('loss', loss.norm(), 3)", "log(f'{loss:.3f}')", "wandb.log({'loss': loss.item(), 'step': step})",
+    "writer.add_scalar('loss', loss.norm(), 3)",
+    "log(f'{loss:.3f}')",
+    "wandb.log({'loss': loss.item(), 'step': step})",
     "total = loss.item() if total is None else total + loss.item()\nprint(total)",
     "def step():\n    return loss, {'l1': loss.item()}",
     "meter.update(loss.item(), images.size(0))",
@@ -26,15 +28,22 @@ SHOWN = (
         "if a > best:\n    best = a\n    print(b)\n    torch.save(net.state_dict(), 'net')"
     ),
     "total += loss.item()\nmean = torch.tensor(total)\ndist.all_reduce(mean)\nlog(mean.item())",
-    "class Meter:\n    def __str__(self):\n        return str(self.loss)", "def a(t):\n    return str(chr(t.item()))",
-)  # fmt: skip
+    "class Meter:\n    def __str__(self):\n        return str(self.loss)",
+    "def a(t):\n    return str(chr(t.item()))",
+)
 DECIDING = (
-    "if loss.item() > 3:\n    stop()", "while loss > 3:\n    step()", "kept = scores[scores > 0]",
+    "if loss.item() > 3:\n    stop()",
+    "while loss > 3:\n    step()",
+    "kept = scores[scores > 0]",
     "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
-    "losses.append(loss.item())\nfor one in losses:\n    step()", "writer.add_scalar('loss', loss[mask].mean())",
-    "def evaluate():\n    lost[k] = loss.item()\n    return lost", "def count():\n    return int(mask.sum())",
-    "self.best = loss.item()", "rows = int(lengths.max())\nout = x[:rows]",
-    "rows = lengths.max().item()\nnext_ = list(range(rows))", "out = torch.zeros(int(lengths.max()), 4)",
+    "losses.append(loss.item())\nfor one in losses:\n    step()",
+    "writer.add_scalar('loss', loss[mask].mean())",
+    "def evaluate():\n    lost[k] = loss.item()\n    return lost",
+    "def count():\n    return int(mask.sum())",
+    "self.best = loss.item()",
+    "rows = int(lengths.max())\nout = x[:rows]",
+    "rows = lengths.max().item()\nnext_ = list(range(rows))",
+    "out = torch.zeros(int(lengths.max()), 4)",
     "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
     "def step():\n    return {'rows': rows.item()}\nn = torch.zeros(step()['rows'])",
     "def count():\n    return int(mask.sum())\nx = x[: count()]",
@@ -42,12 +51,14 @@ DECIDING = (
     "def count():\n    return int(mask.sum())\nwhile count():\n    step()",
     "def lose():\n    return loss.item()\ndef go():\n    return lose()\nif go() > 3:\n    step()",
     "def lose():\n    return loss.item()\nlost = lose()\nbest = 1 if lost < 3 else 2",
-    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]", "if loss.item() > 3:\n    net.rows = 4",
+    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]",
+    "if loss.item() > 3:\n    net.rows = 4",
     "lost = loss.item()\nif lost < 3:\n    big = 1\nif big:\n    step()",
     "def lose():\n    return loss.item()\nuse(lose)\nlost = lose()",
     "class Net:\n    def lose(self):\n        return loss.item()\nlost = net.lose()",
-    "def step():\n    return a if loss.item() > 3 else b\nout = step()", "this is no Python",
-)  # fmt: skip
+    "def step():\n    return a if loss.item() > 3 else b\nout = step()",
+    "this is no Python",
+)
 
 
 # What follows from a followed number `v` where it is compared, or made whole, in the first line.

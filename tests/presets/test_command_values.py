@@ -19,18 +19,27 @@ def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], t
     return msgspec.to_builtins(found.preset.run), said, found.assumed
 
 
-@pytest.mark.parametrize(("preset", "command", "expected"), [
-    (LORA, "python train.py --lora --batch 16 --seq-len 512", {"batch_size": 16, "sequence_length": 512}),
-    (LORA, "python finetune.py --per_device_train_batch_size 8 --optim adafactor",
-     {"batch_size": 8, "optimizer": "adafactor"}),
-    ("resnet-50-train", "python main.py -a resnet50 --batch-size 256", {"batch_size": 256}),
-    ("resnet-50-train", "python main.py -a resnet50 -b 32", {"batch_size": 32}),
-    ("gpt2-124m", "python train.py --batch_size=6 --block_size=512 --gradient_checkpointing",
-     {"batch_size": 6, "sequence_length": 512, "checkpointing": "full"}),
-    ("llama-3.1-8b-serve", "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8k", {"max_model_len": 8192}),
-    ("llama-3.1-8b-llama-server", "llama-server -m a.gguf -c 0", {"max_model_len": 131072}),
-    ("llama-3.1-8b-llama-server", "llama-server -m a.gguf -fit off", {"max_model_len": 131072}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("preset", "command", "expected"),
+    [
+        (LORA, "python train.py --lora --batch 16 --seq-len 512", {"batch_size": 16, "sequence_length": 512}),
+        (
+            LORA,
+            "python finetune.py --per_device_train_batch_size 8 --optim adafactor",
+            {"batch_size": 8, "optimizer": "adafactor"},
+        ),
+        ("resnet-50-train", "python main.py -a resnet50 --batch-size 256", {"batch_size": 256}),
+        ("resnet-50-train", "python main.py -a resnet50 -b 32", {"batch_size": 32}),
+        (
+            "gpt2-124m",
+            "python train.py --batch_size=6 --block_size=512 --gradient_checkpointing",
+            {"batch_size": 6, "sequence_length": 512, "checkpointing": "full"},
+        ),
+        ("llama-3.1-8b-serve", "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8k", {"max_model_len": 8192}),
+        ("llama-3.1-8b-llama-server", "llama-server -m a.gguf -c 0", {"max_model_len": 131072}),
+        ("llama-3.1-8b-llama-server", "llama-server -m a.gguf -fit off", {"max_model_len": 131072}),
+    ],
+)
 def test_flags_count(preset: str, command: str, expected: dict[str, object]) -> None:
     values, said, assumed = run(preset, command)
     assert {key: values[key] for key in expected} == expected

@@ -23,9 +23,14 @@ CLOCK_SM, CLOCK_MEM = 1, 2
 MOST_DEVICES = 1024
 # Bits of nvmlClocksEventReason… (nvml.h), and of `clocks_event_reasons.active` in nvidia-smi.
 THROTTLING = (
-    (0x4, "power cap"), (0x8, "hardware slowdown"), (0x10, "sync boost"), (0x20, "thermal slowdown"),
-    (0x40, "hardware thermal slowdown"), (0x80, "power brake"), (0x100, "display clocks"),
-)  # fmt: skip
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "thermal slowdown"),
+    (0x40, "hardware thermal slowdown"),
+    (0x80, "power brake"),
+    (0x100, "display clocks"),
+)
 THROTTLING_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 # Of a field: the call, its arguments before the result, and what the result is divided by.
 NUMBERS = {

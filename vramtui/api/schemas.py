@@ -16,24 +16,37 @@ from vramtui.core.base.errors import UserError, nearest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # The documents of each command with `--json`.
 COMMANDS = {
-    "doctor": "DoctorDocument SettingsDocument", "dry-run": "DryRunDocument",
-    "estimate": "EstimateDocument EstimatesDocument", "fit": "FitDocument CardsDocument MapDocument ModelsDocument",
-    "history": "HistoryDocument", "oom": "OomDocument HeldMemoryDocument", "pick": "PickDocument",
-    "presets list": "PresetsDocument", "ps": "PsDocument PsHostsDocument",
-}  # fmt: skip
+    "doctor": "DoctorDocument SettingsDocument",
+    "dry-run": "DryRunDocument",
+    "estimate": "EstimateDocument EstimatesDocument",
+    "fit": "FitDocument CardsDocument MapDocument ModelsDocument",
+    "history": "HistoryDocument",
+    "oom": "OomDocument HeldMemoryDocument",
+    "pick": "PickDocument",
+    "presets list": "PresetsDocument",
+    "ps": "PsDocument PsHostsDocument",
+}
 SCHEMAS = {
-    **COMMANDS, "error": "ErrorDocument", "preset": "Preset", "sample": "Sample", "ledger": "Ledger",
+    **COMMANDS,
+    "error": "ErrorDocument",
+    "preset": "Preset",
+    "sample": "Sample",
+    "ledger": "Ledger",
     "comparison": "Comparison",
-}  # fmt: skip
+}
 # The module of each type that is not in documents.json.
 MODULES = {
-    "DryRunDocument": "dryrun.command", **dict.fromkeys(("Edge", "Effect"), "estimators.planner.planner"),
-    **dict.fromkeys(("Estimate", "Ledger"), "core.estimate.estimate"), "Comparison": "core.estimate.fits",
+    "DryRunDocument": "dryrun.command",
+    **dict.fromkeys(("Edge", "Effect"), "estimators.planner.planner"),
+    **dict.fromkeys(("Estimate", "Ledger"), "core.estimate.estimate"),
+    "Comparison": "core.estimate.fits",
     **dict.fromkeys(("Gpu", "Problem", "Process", "Sample"), "core.observation.readings"),
-    "HeldMemory": "records.memory_snapshot", "Preset": "core.schema.preset",
-    **dict.fromkeys(("Run", "Spread"), "core.runs.run"), "Settings": "core.schema.settings",
+    "HeldMemory": "records.memory_snapshot",
+    "Preset": "core.schema.preset",
+    **dict.fromkeys(("Run", "Spread"), "core.runs.run"),
+    "Settings": "core.schema.settings",
     "Workload": "core.schema.workload",
-}  # fmt: skip
+}
 
 
 def schema(name: str) -> dict[str, Any]:

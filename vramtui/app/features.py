@@ -118,13 +118,22 @@ class Features:
         if not feed.stuck:
             session.select(self._shared.state.selected_process)
         return msgspec.structs.replace(
-            view, reported=reported_alone(session.jobs, view.chosen), banner=feed.banner, asked=feed.asked,
-            down=self.fleet.down if self.fleet is not None else (), failure=feed.failure, notes=feed.notes,
-            interval=feed.interval, stale=feed.age, late=self.late(feed),
-            alerts=without_predicted(session.alerts, is_monitor=view.is_monitor), recording=self.recording.status(),
-            history_error=session.run_writer.problem if session.run_writer else "", has_fleet=self.fleet is not None,
+            view,
+            reported=reported_alone(session.jobs, view.chosen),
+            banner=feed.banner,
+            asked=feed.asked,
+            down=self.fleet.down if self.fleet is not None else (),
+            failure=feed.failure,
+            notes=feed.notes,
+            interval=feed.interval,
+            stale=feed.age,
+            late=self.late(feed),
+            alerts=without_predicted(session.alerts, is_monitor=view.is_monitor),
+            recording=self.recording.status(),
+            history_error=session.run_writer.problem if session.run_writer else "",
+            has_fleet=self.fleet is not None,
             view_only=self._view_only,
-        )  # fmt: skip
+        )
 
     def late(self, feed: FeedStatus) -> float | None:
         """Return the time if an answer is late; None for a recording, or while paused."""

@@ -150,11 +150,16 @@ WATCH_BINDINGS: list[BindingType] = [
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
     _writes(_key("t", "trace", "dry run", "timeline.dry_run", "Dry run of the preset's own code on fake tensors")),
-    _quiet("x", "cancel_trace", "Cancel the dry run", "timeline.cancel"), *_choosing("timeline"), *_batch("timeline"),
-    _taking("timeline"), *_length("timeline"), *_changing("timeline"),
-    _quiet("space", "app.pause", "Pause the display (recording continues)", "timeline.pause"), _problems("timeline"),
+    _quiet("x", "cancel_trace", "Cancel the dry run", "timeline.cancel"),
+    *_choosing("timeline"),
+    *_batch("timeline"),
+    _taking("timeline"),
+    *_length("timeline"),
+    *_changing("timeline"),
+    _quiet("space", "app.pause", "Pause the display (recording continues)", "timeline.pause"),
+    _problems("timeline"),
     _quiet("escape", "leave_timeline", "Cancel the dry run; without one, back to Watch", "timeline.leave"),
-]  # fmt: skip
+]
 PLAN_BINDINGS: list[BindingType] = [
     _turning("plan"),
     *_choosing("plan"),

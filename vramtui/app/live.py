@@ -109,10 +109,14 @@ LIMIT = 30.0  # seconds that a command may take
 
 
 TITLES: dict[Kind, str] = {
-    "will_not_fit": "It will not fit", "growth": "Memory grows", "over": "Above the prediction",
-    "held_by_exited": "Memory not freed", "lost": "GPU lost", "xid": "Error of the driver",
+    "will_not_fit": "It will not fit",
+    "growth": "Memory grows",
+    "over": "Above the prediction",
+    "held_by_exited": "Memory not freed",
+    "lost": "GPU lost",
+    "xid": "Error of the driver",
     "out_of_memory": "Out of memory",
-}  # fmt: skip
+}
 
 
 def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:

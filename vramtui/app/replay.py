@@ -178,9 +178,15 @@ class ReplayController(Feature):
         if panel is not None:
             origin = "as recorded" if self.feed.knows(panel.workload, panel.device) else "made now"
         position = ReplayPosition(
-            started=playback.start, ended=playback.end, at=playback.position, speed=playback.speed,
-            playing=playback.playing, seeking=self.feed.seeking, reading=self.feed.reading, prediction=origin,
-        )  # fmt: skip
+            started=playback.start,
+            ended=playback.end,
+            at=playback.position,
+            speed=playback.speed,
+            playing=playback.playing,
+            seeking=self.feed.seeking,
+            reading=self.feed.reading,
+            prediction=origin,
+        )
         bar.take(position, palette)
 
     def toggle(self) -> None:

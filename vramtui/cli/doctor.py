@@ -32,10 +32,15 @@ HOST_LIMIT = 35.0  # seconds: a first connection may start a Python there, 30 s 
 NARROWEST, LOWEST = 80, 24
 WANTED = ("memory", "processes", "utilization", "power_watts")  # missed most if the driver does not report them
 REASONS = {
-    Absence.NOT_SUPPORTED: "not supported", Absence.NO_PERMISSION: "no permission", Absence.LOST: "lost",
-    Absence.DRIVER_TOO_OLD: "the driver is too old", Absence.NO_ANSWER: "no answer",
-    Absence.FIRST_LOOK: "known after the next look", Absence.NOT_ASKED: "not asked for", Absence.FAILED: "failed",
-}  # fmt: skip
+    Absence.NOT_SUPPORTED: "not supported",
+    Absence.NO_PERMISSION: "no permission",
+    Absence.LOST: "lost",
+    Absence.DRIVER_TOO_OLD: "the driver is too old",
+    Absence.NO_ANSWER: "no answer",
+    Absence.FIRST_LOOK: "known after the next look",
+    Absence.NOT_ASKED: "not asked for",
+    Absence.FAILED: "failed",
+}
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -221,13 +221,24 @@ def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host
     from vramtui.dryrun.estimate import ledger_of
 
     return Run(
-        key=run_key(host, f"{DRY_RUN} {result.name}", 0, ended_at), source=DRY_RUN, host=host,
-        gpu_uuid=f"{DRY_RUN} {result.device}", gpu_name=result.device, pid=0, command=shlex.join(words),
-        started_at=ended_at, ended_at=ended_at, ending="exited" if result.out_of_memory is None else "out_of_memory",
-        exit_code=result.exit_code, preset="", method=DRY_RUN, peak_phase=result.peak_phase,
-        predicted=ledger_of(result), observed=Ledger(),
+        key=run_key(host, f"{DRY_RUN} {result.name}", 0, ended_at),
+        source=DRY_RUN,
+        host=host,
+        gpu_uuid=f"{DRY_RUN} {result.device}",
+        gpu_name=result.device,
+        pid=0,
+        command=shlex.join(words),
+        started_at=ended_at,
+        ended_at=ended_at,
+        ending="exited" if result.out_of_memory is None else "out_of_memory",
+        exit_code=result.exit_code,
+        preset="",
+        method=DRY_RUN,
+        peak_phase=result.peak_phase,
+        predicted=ledger_of(result),
+        observed=Ledger(),
         versions={"vramtui": __version__, "torch": result.torch, "engine": result.engine},
-    )  # fmt: skip
+    )
 
 
 PIPE_WIDTH, NARROWEST = 120, 60

@@ -173,12 +173,25 @@ def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Pla
         levers = [mitigation.name for mitigation in plan.cheapest]
         cheapest = {"levers": levers, "changes": changes, "process": plan.cheapest_process}
     return {
-        "schema": 1, "preset": preset_file.key, "device": device_document(device), "gpus": gpus, "fits": plan.fits,
-        "verdict": plan.fit.verdict, "process": plan.process, "spare": plan.fit.spare, "vary": plan.edge.key,
-        "largest": plan.edge.largest, "process_at_largest": plan.edge.process, "process_beyond": plan.edge.beyond,
-        "reason": plan.edge.reason, "also": plan.also, "refusal": plan.reason or None,
-        "notes": notes_on(preset_file.preset.workload), "levers": plan.effects, "cheapest": cheapest,
-    }  # fmt: skip
+        "schema": 1,
+        "preset": preset_file.key,
+        "device": device_document(device),
+        "gpus": gpus,
+        "fits": plan.fits,
+        "verdict": plan.fit.verdict,
+        "process": plan.process,
+        "spare": plan.fit.spare,
+        "vary": plan.edge.key,
+        "largest": plan.edge.largest,
+        "process_at_largest": plan.edge.process,
+        "process_beyond": plan.edge.beyond,
+        "reason": plan.edge.reason,
+        "also": plan.also,
+        "refusal": plan.reason or None,
+        "notes": notes_on(preset_file.preset.workload),
+        "levers": plan.effects,
+        "cheapest": cheapest,
+    }
 
 
 def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
@@ -350,10 +363,17 @@ def _show_map(preset_file: PresetFile, device: Device, grid: card_table.Grid, *,
     (across, xs), (down, ys) = grid.across, grid.down
     if json:
         document = {
-            "schema": 1, "preset": preset_file.key, "device": device_document(device),
-            "across": {"key": across, "values": [*xs]}, "down": {"key": down, "values": [*ys]}, "process": grid.sizes,
-            "fits": grid.fits, "exact": grid.exact, "method": "analytic", "quick": is_quick,
-        }  # fmt: skip
+            "schema": 1,
+            "preset": preset_file.key,
+            "device": device_document(device),
+            "across": {"key": across, "values": [*xs]},
+            "down": {"key": down, "values": [*ys]},
+            "process": grid.sizes,
+            "fits": grid.fits,
+            "exact": grid.exact,
+            "method": "analytic",
+            "quick": is_quick,
+        }
         print_json(document)
         return
 

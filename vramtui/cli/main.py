@@ -25,10 +25,21 @@ from vramtui.cli.options import (
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
-    "ps": "ps", "estimate": "estimate", "fit": "fit", "snapshot": "snapshot", "record": "record", "export": "export",
-    "run": "run.command", "pick": "pick", "oom": "oom", "dry-run": "dry_run", "history": "history", "doctor": "doctor",
-    "presets": "presets", "help": "help",
-}  # fmt: skip
+    "ps": "ps",
+    "estimate": "estimate",
+    "fit": "fit",
+    "snapshot": "snapshot",
+    "record": "record",
+    "export": "export",
+    "run": "run.command",
+    "pick": "pick",
+    "oom": "oom",
+    "dry-run": "dry_run",
+    "history": "history",
+    "doctor": "doctor",
+    "presets": "presets",
+    "help": "help",
+}
 
 
 @command_of

@@ -390,13 +390,17 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
     words = process.command_or_name or ""
     words = f"{process.label} · {brief_command(words)}" if process.label else words
     return (
-        index, str(process.pid) if process.pid >= 0 else UNKNOWN, process.type, printable(process.user or UNKNOWN),
+        index,
+        str(process.pid) if process.pid >= 0 else UNKNOWN,
+        process.type,
+        printable(process.user or UNKNOWN),
         "N/A" if process.used_memory is None else format_gib(process.used_memory),
         format_gib(holding.peak.bytes if holding.peak else None),
         mark + format_gib(comparison.predicted if comparison else None),
-        format_percent(comparison.fraction if comparison else None), printable(process.job or UNKNOWN),
+        format_percent(comparison.fraction if comparison else None),
+        printable(process.job or UNKNOWN),
         printable(f"{readings.STATE_MARKS.get(process.state, '')}{words}" or UNKNOWN),
-    )  # fmt: skip
+    )
 
 
 class MeasuredTraffic:

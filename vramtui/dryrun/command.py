@@ -205,9 +205,13 @@ def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Eng
         CancelledError: it was cancelled.
     """
     job = DryRunJob(
-        words=command.words, folder=command.folder, environment=command.environment, engine=engine, steps=STEPS,
+        words=command.words,
+        folder=command.folder,
+        environment=command.environment,
+        engine=engine,
+        steps=STEPS,
         is_idle=True,
-    )  # fmt: skip
+    )
     engine, _note = engine_of(job, tools)
     answer = dry_run(job, (msgspec.structs.replace(device, total_memory=NO_LIMIT[engine]), 1), engine, tools)
     if answer.result is None:
@@ -317,9 +321,15 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise UserError(refusal)
     conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     request = TraceRequest(
-        path=command.script, is_module=command.is_module, arguments=command.arguments, ranks=command.ranks,
-        device=device, steps=job.steps or 1 << 30, alloc_conf=conf, keep_files=job.keep_files,
-    )  # fmt: skip
+        path=command.script,
+        is_module=command.is_module,
+        arguments=command.arguments,
+        ranks=command.ranks,
+        device=device,
+        steps=job.steps or 1 << 30,
+        alloc_conf=conf,
+        keep_files=job.keep_files,
+    )
     python = msgspec.structs.replace(
         job, words=(command.python,), folder=command.folder, environment=command.environment
     )

@@ -71,9 +71,14 @@ def estimate_of(result: DryRun, workload: Workload) -> Estimate:
     moments: list[Moment] = []  # the model's and the optimizer's making are one, as are the batches drawn in between
     for row in result.timeline:
         moment = Moment(
-            phase=_phase(row, workload), step=max(row.step, 0), allocated=row.allocated, reserved=row.reserved,
-            peak_allocated=row.peak_allocated, peak_reserved=row.peak_reserved, categories=row.categories,
-        )  # fmt: skip
+            phase=_phase(row, workload),
+            step=max(row.step, 0),
+            allocated=row.allocated,
+            reserved=row.reserved,
+            peak_allocated=row.peak_allocated,
+            peak_reserved=row.peak_reserved,
+            categories=row.categories,
+        )
         if moments and moment.phase == "build" == moments[-1].phase:
             before = moments.pop()
             moment = msgspec.structs.replace(
@@ -85,14 +90,16 @@ def estimate_of(result: DryRun, workload: Workload) -> Estimate:
     return Estimate(
         method="traced",
         parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
-        ledger=ledger_of(result), peak_phase="build" if peak is None else _phase(peak, workload),
-        peak_step=None if result.peak_step < 0 else result.peak_step, timeline=tuple(moments),
+        ledger=ledger_of(result),
+        peak_phase="build" if peak is None else _phase(peak, workload),
+        peak_step=None if result.peak_step < 0 else result.peak_step,
+        timeline=tuple(moments),
         assumptions=(
             "The code is the person's own; a preset's [run] table only says what it is about.",
             f"{result.events:,} allocations and releases by torch {result.torch}, without a limit to memory",
             *result.warnings,
         ),
-    )  # fmt: skip
+    )
 
 
 def _part(category: Category, result: DryRun) -> Part:
@@ -108,9 +115,14 @@ def _part(category: Category, result: DryRun) -> Part:
     if listed:
         formula += f": {listed}" + (f", {format_bytes(rest, 2)} in smaller ones" if rest else "")
     return Part(
-        name=category.replace("_", " "), line=category, bytes=max(size, most) if category == "gradients" else size,
-        at_peak=size, formula=formula, source=SOURCE, lifetime=LIFETIMES.get(category, "as the code has it"),
-    )  # fmt: skip
+        name=category.replace("_", " "),
+        line=category,
+        bytes=max(size, most) if category == "gradients" else size,
+        at_peak=size,
+        formula=formula,
+        source=SOURCE,
+        lifetime=LIFETIMES.get(category, "as the code has it"),
+    )
 
 
 def _outside(line: Literal["cached", "context"], size: int, result: DryRun) -> Part:

@@ -259,9 +259,15 @@ def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str
     if not is_module and not Path(script).is_file():
         raise UserError(f"{printable(script)} does not exist")
     return JobCommand(
-        words=tuple(words), python=python, script=script, is_module=is_module, arguments=tuple(rest[1:]),
-        ranks=ranks, folder=folder, environment=variables,
-    )  # fmt: skip
+        words=tuple(words),
+        python=python,
+        script=script,
+        is_module=is_module,
+        arguments=tuple(rest[1:]),
+        ranks=ranks,
+        folder=folder,
+        environment=variables,
+    )
 
 
 def command_of_process(pid: int) -> JobCommand:

@@ -146,12 +146,16 @@ class _Form:
         if tag is not None and (len(structs) > 1 or tag in table):
             default = str(struct.tag) if struct is not None and known else None
             field = FormField(
-                key=dotted((*key, tag)), label=tag,
+                key=dotted((*key, tag)),
+                label=tag,
                 help=f"Which kind of {WHAT.get(str(key[-1]), str(key[-1]))} it is; the other keys follow from it.",
-                kind="choice", choices=tuple(str(option.tag) for option in structs),
-                choice_helps=tuple(summary_of(option.cls) for option in structs), default=default,
-                required=required and default is None, **self._value((*key, tag), "choice"),
-            )  # fmt: skip
+                kind="choice",
+                choices=tuple(str(option.tag) for option in structs),
+                choice_helps=tuple(summary_of(option.cls) for option in structs),
+                default=default,
+                required=required and default is None,
+                **self._value((*key, tag), "choice"),
+            )
             fields.append(field)
         inner: list[FormGroup] = []
         helps = helps_of(struct.cls) if struct is not None else {}
@@ -207,12 +211,18 @@ class _Form:
             bounds["maximum_excluded"] = option.le is None and option.lt is not None
         words = choice_words().get(field.encode_name, {})
         return FormField(
-            key=dotted(key), label=str(key[-1]).replace("_", " "), help=helps_of(struct).get(field.encode_name, ""),
-            unit=unit, kind=kind, choices=choices,
+            key=dotted(key),
+            label=str(key[-1]).replace("_", " "),
+            help=helps_of(struct).get(field.encode_name, ""),
+            unit=unit,
+            kind=kind,
+            choices=choices,
             choice_helps=tuple(words[choice] for choice in choices) if set(choices) <= set(words) else (),
             default=None if default is None or default is msgspec.NODEFAULT else spelt(default),
-            required=field.required and required and field.encode_name not in known, **bounds, **self._value(key, kind),
-        )  # fmt: skip
+            required=field.required and required and field.encode_name not in known,
+            **bounds,
+            **self._value(key, kind),
+        )
 
     def _value(self, key: Key, kind: Kind) -> dict[str, Any]:
         """Return the value of a key, its line, and whether it can be typed as one value. Text over lines cannot,

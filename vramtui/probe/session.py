@@ -246,11 +246,15 @@ class ProbeSession:
 
     def _hello(self) -> bytes:
         return _message(
-            "hello", run=os.environ.get(socket_dir.RUN), preset=os.environ.get(socket_dir.PRESET),
-            command=[_shortened(argument) for argument in sys.argv[:8]], python=sys.version.split()[0],
-            torch=str(self._torch.__version__), devices=self._counters.devices(),
+            "hello",
+            run=os.environ.get(socket_dir.RUN),
+            preset=os.environ.get(socket_dir.PRESET),
+            command=[_shortened(argument) for argument in sys.argv[:8]],
+            python=sys.version.split()[0],
+            torch=str(self._torch.__version__),
+            devices=self._counters.devices(),
             **{name: _number_in_environment(names) for name, names in RANKS.items()},
-        )  # fmt: skip
+        )
 
     def _out_of_memory(self, device: int, asked: int, allowed: int, free: int) -> None:
         """Report that the allocator gives up, in bytes. Observers get the limit of set_per_process_memory_fraction in

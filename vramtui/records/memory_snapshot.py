@@ -202,11 +202,17 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
         for some in ([HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()], blocks)
     )
     return HeldMemory(
-        gpu=gpu, asked=None if failure is None else failure.size,
-        device_free=None if failure is None else failure.device_free, allocated=allocated, reserved=total,
-        free_blocks=tuple(sorted(free, reverse=True)), peak_allocated=peaks[0] if entries else None,
-        peak_reserved=peaks[1] if entries else None, holders=tuple(holders[:MOST]), largest=tuple(largest[:MOST]),
-    )  # fmt: skip
+        gpu=gpu,
+        asked=None if failure is None else failure.size,
+        device_free=None if failure is None else failure.device_free,
+        allocated=allocated,
+        reserved=total,
+        free_blocks=tuple(sorted(free, reverse=True)),
+        peak_allocated=peaks[0] if entries else None,
+        peak_reserved=peaks[1] if entries else None,
+        holders=tuple(holders[:MOST]),
+        largest=tuple(largest[:MOST]),
+    )
 
 
 def _where(frames: Sequence[_Frame]) -> str:

@@ -28,12 +28,16 @@ MOST = 1 << 16  # characters of a file
 INTEGRATED_MEMORY = 4 << 30
 # Metric, file, and divisor of its figure.
 _FILES = (
-    ("utilization", "gpu_busy_percent", 1), ("memory_utilization", "mem_busy_percent", 1),
-    ("power_watts", "hwmon/power1_average", 1_000_000), ("power_watts", "hwmon/power1_input", 1_000_000),
-    ("power_limit_watts", "hwmon/power1_cap", 1_000_000), ("temperature_celsius", "hwmon/temp1_input", 1000),
-    ("sm_clock_mhz", "hwmon/freq1_input", 1_000_000), ("memory_clock_mhz", "hwmon/freq2_input", 1_000_000),
+    ("utilization", "gpu_busy_percent", 1),
+    ("memory_utilization", "mem_busy_percent", 1),
+    ("power_watts", "hwmon/power1_average", 1_000_000),
+    ("power_watts", "hwmon/power1_input", 1_000_000),
+    ("power_limit_watts", "hwmon/power1_cap", 1_000_000),
+    ("temperature_celsius", "hwmon/temp1_input", 1000),
+    ("sm_clock_mhz", "hwmon/freq1_input", 1_000_000),
+    ("memory_clock_mhz", "hwmon/freq2_input", 1_000_000),
     ("pcie_width", "current_link_width", 1),
-)  # fmt: skip
+)
 _WATTS = ("power_watts", "power_limit_watts")
 
 

@@ -111,10 +111,14 @@ class DemoSource:
         gpus = tuple(self._gpu(index, elapsed) for index in range(4))
         noise = self._noise("host", elapsed)
         host = Host(
-            name="gpu01", driver_version="580.95.05", cuda_version="13.0",
-            cpu_percent=round(23 + 4 * noise.random(), 1), memory_total=HOST_MEMORY,
-            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB, load=(46.2, 44.9, 45.1),
-        )  # fmt: skip
+            name="gpu01",
+            driver_version="580.95.05",
+            cuda_version="13.0",
+            cpu_percent=round(23 + 4 * noise.random(), 1),
+            memory_total=HOST_MEMORY,
+            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB,
+            load=(46.2, 44.9, 45.1),
+        )
         return Sample(taken_at=now, source=self.name, host=host, gpus=gpus)
 
     def close(self) -> None:
@@ -141,13 +145,20 @@ class DemoSource:
                 continue
             noise = self._noise(job.user + job.name, elapsed)
             process = Process(
-                pid=job.pid + job.run(elapsed), type="C", used_memory=memory, user=job.user, name=job.name,
-                command=job.command, started_at=self._start + job.started(elapsed),
-                cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1), host_memory=job.host_memory * GIB,
-                sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))), container=job.container,
+                pid=job.pid + job.run(elapsed),
+                type="C",
+                used_memory=memory,
+                user=job.user,
+                name=job.name,
+                command=job.command,
+                started_at=self._start + job.started(elapsed),
+                cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
+                host_memory=job.host_memory * GIB,
+                sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
+                container=job.container,
                 ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),
                 state="running",
-            )  # fmt: skip
+            )
             processes.append(process)
         by_processes = sum(process.used_memory or 0 for process in processes)
         used = BASELINE + by_processes + LEFT_BEHIND.get(index, 0)
@@ -155,18 +166,35 @@ class DemoSource:
         busy = max((job.busy for job in JOBS if job.gpu == index and job.memory(elapsed) is not None), default=0)
         utilization = min(100, max(0, busy + noise.randrange(-3, 4))) if busy else 0
         return Gpu(
-            index=index, uuid=self.uuid(index), name="NVIDIA H200",
+            index=index,
+            uuid=self.uuid(index),
+            name="NVIDIA H200",
             memory=Memory(total=TOTAL, used=used, reserved=RESERVED, free=TOTAL - RESERVED - used),
-            processes=tuple(processes), compute_capability=(9, 0), utilization=utilization,
-            memory_utilization=utilization // 2, power_watts=round(76 + 5.8 * utilization + 6 * noise.random(), 1),
-            power_limit_watts=700.0, temperature_celsius=29 + utilization // 3 + noise.randrange(2),
-            sm_clock_mhz=1980 if utilization else 345, memory_clock_mhz=3201, pcie_generation=5, pcie_width=16,
-            ecc_errors=0, throttle_reasons=("power cap",) if utilization > 97 else (), encoder_utilization=0,
-            decoder_utilization=0, nvlink_sent=utilization * GIB, nvlink_received=utilization * GIB,
-            pcie_sent=3 * utilization * MIB, pcie_received=8 * utilization * MIB, memory_repairs=0,
-            repair_pending=False, xid_errors=(), pci_bus_id=f"00000000:{0x19 + 0x22 * index:02X}:00.0",
+            processes=tuple(processes),
+            compute_capability=(9, 0),
+            utilization=utilization,
+            memory_utilization=utilization // 2,
+            power_watts=round(76 + 5.8 * utilization + 6 * noise.random(), 1),
+            power_limit_watts=700.0,
+            temperature_celsius=29 + utilization // 3 + noise.randrange(2),
+            sm_clock_mhz=1980 if utilization else 345,
+            memory_clock_mhz=3201,
+            pcie_generation=5,
+            pcie_width=16,
+            ecc_errors=0,
+            throttle_reasons=("power cap",) if utilization > 97 else (),
+            encoder_utilization=0,
+            decoder_utilization=0,
+            nvlink_sent=utilization * GIB,
+            nvlink_received=utilization * GIB,
+            pcie_sent=3 * utilization * MIB,
+            pcie_received=8 * utilization * MIB,
+            memory_repairs=0,
+            repair_pending=False,
+            xid_errors=(),
+            pci_bus_id=f"00000000:{0x19 + 0x22 * index:02X}:00.0",
             absent={"fan_percent": Absence.NOT_SUPPORTED},
-        )  # fmt: skip
+        )
 
     def _noise(self, what: str, elapsed: float) -> random.Random:
         return random.Random(f"{self._seed}:{what}:{int(elapsed)}")

@@ -128,21 +128,30 @@ class QueryField(msgspec.Struct, frozen=True):
 
 # the name comes last: it is the only text that could hold a comma
 COLUMNS: Final = (
-    QueryField("index", ("index",)), QueryField("uuid", ("uuid",), "text"),
-    QueryField("pci_bus_id", ("pci.bus_id",), "text"), QueryField("driver_version", ("driver_version",), "text"),
-    QueryField("total", ("memory.total",), "mib"), QueryField("used", ("memory.used",), "mib"),
-    QueryField("free", ("memory.free",), "mib"), QueryField("reserved", ("memory.reserved",), "mib"),
-    QueryField("utilization", ("utilization.gpu",)), QueryField("memory_utilization", ("utilization.memory",)),
+    QueryField("index", ("index",)),
+    QueryField("uuid", ("uuid",), "text"),
+    QueryField("pci_bus_id", ("pci.bus_id",), "text"),
+    QueryField("driver_version", ("driver_version",), "text"),
+    QueryField("total", ("memory.total",), "mib"),
+    QueryField("used", ("memory.used",), "mib"),
+    QueryField("free", ("memory.free",), "mib"),
+    QueryField("reserved", ("memory.reserved",), "mib"),
+    QueryField("utilization", ("utilization.gpu",)),
+    QueryField("memory_utilization", ("utilization.memory",)),
     QueryField("power_watts", ("power.draw",), "float"),
     QueryField("power_limit_watts", ("enforced.power.limit", "power.limit"), "float"),
-    QueryField("temperature_celsius", ("temperature.gpu",)), QueryField("sm_clock_mhz", ("clocks.sm",)),
-    QueryField("memory_clock_mhz", ("clocks.mem",)), QueryField("fan_percent", ("fan.speed",)),
-    QueryField("pcie_generation", ("pcie.link.gen.current",)), QueryField("pcie_width", ("pcie.link.width.current",)),
+    QueryField("temperature_celsius", ("temperature.gpu",)),
+    QueryField("sm_clock_mhz", ("clocks.sm",)),
+    QueryField("memory_clock_mhz", ("clocks.mem",)),
+    QueryField("fan_percent", ("fan.speed",)),
+    QueryField("pcie_generation", ("pcie.link.gen.current",)),
+    QueryField("pcie_width", ("pcie.link.width.current",)),
     QueryField("ecc_errors", ("ecc.errors.uncorrected.volatile.total",)),
     QueryField("throttle_reasons", ("clocks_event_reasons.active", "clocks_throttle_reasons.active"), "bits"),
     QueryField("compute_capability", ("compute_cap",), "version"),
-    QueryField("mig_mode", ("mig.mode.current",), "text"), QueryField("name", ("name",), "text"),
-)  # fmt: skip
+    QueryField("mig_mode", ("mig.mode.current",), "text"),
+    QueryField("name", ("name",), "text"),
+)
 _METRICS = tuple(
     c.field for c in COLUMNS if c.field in Gpu.__struct_fields__ and c.kind != "text" and c.field != "index"
 )
@@ -153,9 +162,13 @@ _REJECTED: Final = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _LOST: Final = re.compile(r"device handle for GPU\s*([0-9a-fA-F:.]+)\s*:\s*(.*?)\.?\s*$", re.MULTILINE)
 _APP: Final = re.compile(r"\d+\s*,")
 _MARKS: Final = (
-    ("lost", Absence.LOST), ("fallen off", Absence.LOST), ("permission", Absence.NO_PERMISSION),
-    ("not supported", Absence.NOT_SUPPORTED), ("n/a", Absence.NOT_SUPPORTED), ("timeout", Absence.NO_ANSWER),
-)  # fmt: skip
+    ("lost", Absence.LOST),
+    ("fallen off", Absence.LOST),
+    ("permission", Absence.NO_PERMISSION),
+    ("not supported", Absence.NOT_SUPPORTED),
+    ("n/a", Absence.NOT_SUPPORTED),
+    ("timeout", Absence.NO_ANSWER),
+)
 
 Row = dict[str, Any]
 

@@ -191,11 +191,16 @@ def is_loopback(name: str) -> bool:
 
 
 FIELDS = {
-    "DCGM_FI_DEV_FB_USED": "used", "DCGM_FI_DEV_FB_FREE": "free", "DCGM_FI_DEV_FB_RESERVED": "reserved",
-    "DCGM_FI_DEV_GPU_UTIL": "utilization", "DCGM_FI_DEV_MEM_COPY_UTIL": "memory_utilization",
-    "DCGM_FI_DEV_GPU_TEMP": "temperature_celsius", "DCGM_FI_DEV_POWER_USAGE": "power_watts",
-    "DCGM_FI_DEV_SM_CLOCK": "sm_clock_mhz", "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
-}  # fmt: skip
+    "DCGM_FI_DEV_FB_USED": "used",
+    "DCGM_FI_DEV_FB_FREE": "free",
+    "DCGM_FI_DEV_FB_RESERVED": "reserved",
+    "DCGM_FI_DEV_GPU_UTIL": "utilization",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "memory_utilization",
+    "DCGM_FI_DEV_GPU_TEMP": "temperature_celsius",
+    "DCGM_FI_DEV_POWER_USAGE": "power_watts",
+    "DCGM_FI_DEV_SM_CLOCK": "sm_clock_mhz",
+    "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
+}
 NOW = f'{{__name__=~"{"|".join(FIELDS)}"}}'
 """The query for all of them."""
 AGES = "timestamp(DCGM_FI_DEV_FB_USED)"

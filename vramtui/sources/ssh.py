@@ -132,19 +132,23 @@ def far_command(interval: float, agent_size: int) -> str:
     seconds = f"{interval:g}"
     program = f"import sys;sys.version_info<{OLDEST}and sys.exit({TOO_OLD});exec(sys.stdin.buffer.read({agent_size}))"
     steps = (
-        'PATH="$PATH:$HOME/.local/bin"', f"vramtui record - --interval {seconds} </dev/null 2>/dev/null && exit 0",
-        f'w="{NO_PYTHON}"; for p in {" ".join(PYTHONS)}', "do command -v $p >/dev/null || continue",
+        'PATH="$PATH:$HOME/.local/bin"',
+        f"vramtui record - --interval {seconds} </dev/null 2>/dev/null && exit 0",
+        f'w="{NO_PYTHON}"; for p in {" ".join(PYTHONS)}',
+        "do command -v $p >/dev/null || continue",
         f'$p -I -S -c "{program}" 2>/dev/null && exit 0; w=$?',
         f"case $w in {'|'.join(map(str, (*NOT_STARTED, TOO_OLD)))}) ;; *) break;; esac; done",
         "command -v nvidia-smi >/dev/null || { echo vramtui: no GPU can be read here >&2; exit 3; }",
-        f"q={GPU_COLUMNS}", f"nvidia-smi --query-gpu=$q {FORMAT} >/dev/null 2>&1 || q={OLD_COLUMNS}",
+        f"q={GPU_COLUMNS}",
+        f"nvidia-smi --query-gpu=$q {FORMAT} >/dev/null 2>&1 || q={OLD_COLUMNS}",
         f'echo "{SMI_MARK} $w"',
         f"while echo @ $q && uname -n; do nvidia-smi --query-gpu=$q {FORMAT} 2>&1; echo @apps $?",
         f"a=$(nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name {FORMAT} 2>&1)",
-        'echo "$a"; echo @ps', 'p=$(echo "$a" | cut -d, -f1 | grep -x "[0-9]*" | paste -s -d, -)',
+        'echo "$a"; echo @ps',
+        'p=$(echo "$a" | cut -d, -f1 | grep -x "[0-9]*" | paste -s -d, -)',
         '[ -z "$p" ] || LC_ALL=C TZ=UTC0 ps -ww -o pid=,user=,lstart=,args= -p "$p"',
         f"echo @end; sleep {seconds}; done",
-    )  # fmt: skip
+    )
     return f"exec sh -c '{'; '.join(steps)}'"
 
 

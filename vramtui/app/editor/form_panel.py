@@ -105,11 +105,18 @@ class DraftEstimator:
             quick = before if before.method == estimate.method else self.predictor.quick(self._before, self.card.device)
             before = quick if quick is not None and quick.method == estimate.method else None
         return EditorView(
-            groups=draft.form, problems=draft.problems, refused=draft.refused, saved=self._saved,
-            is_current=draft.is_current and not draft.problems, estimate=estimate,
-            is_quick=workload is not None and self.predictor.is_quick(workload, self.card.device), workload=workload,
-            before=before, card=self.card, observed=observed,
-        )  # fmt: skip
+            groups=draft.form,
+            problems=draft.problems,
+            refused=draft.refused,
+            saved=self._saved,
+            is_current=draft.is_current and not draft.problems,
+            estimate=estimate,
+            is_quick=workload is not None and self.predictor.is_quick(workload, self.card.device),
+            workload=workload,
+            before=before,
+            card=self.card,
+            observed=observed,
+        )
 
     def is_nearer(self, view: EditorView) -> bool:
         """Return whether there is a more exact estimate than the one shown, of the draft or of the saved text."""

@@ -129,10 +129,14 @@ def in_order(items: Iterable[One], key: Callable[[One], Any], *, falls: bool) ->
 
 
 _JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
-    "job": lambda job: job.job, "ranks": lambda job: job.size, "used": lambda job: job.used,
-    "predicted": lambda job: job.predicted, "worst": lambda job: job.worst.fraction,
-    "imbalance": lambda job: job.imbalance, "user": lambda job: job.user,
-}  # fmt: skip
+    "job": lambda job: job.job,
+    "ranks": lambda job: job.size,
+    "used": lambda job: job.used,
+    "predicted": lambda job: job.predicted,
+    "worst": lambda job: job.worst.fraction,
+    "imbalance": lambda job: job.imbalance,
+    "user": lambda job: job.user,
+}
 
 
 class JobModel(ListModel[JobColumn, JobRow]):
@@ -210,9 +214,15 @@ class FleetModel(ListModel[FleetColumn, FleetRow]):
             jobs, rows = self.jobs, self.jobs.rows(job_summaries(hosts), self.filter)
             job = jobs.selected
             return FleetView(
-                jobs=rows, chosen_job=None if job is None else job.id, job_sort=jobs.sort, jobs_fall=jobs.falls,
-                current=current, filter=self.filter, hosts=len(hosts), up=up,
-            )  # fmt: skip
+                jobs=rows,
+                chosen_job=None if job is None else job.id,
+                job_sort=jobs.sort,
+                jobs_fall=jobs.falls,
+                current=current,
+                filter=self.filter,
+                hosts=len(hosts),
+                up=up,
+            )
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
         if self.sort == "host":
@@ -222,12 +232,20 @@ class FleetModel(ListModel[FleetColumn, FleetRow]):
         gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(
-            rows=tuple(self._rows), chosen=None if chosen is None else chosen.id, current=current, sort=self.sort,
-            falls=self.falls, filter=self.filter, total=sum(row.gpu is not None for row in every), hosts=len(hosts),
-            up=up, used=sum(gpu.used or 0 for gpu in gpus), capacity=sum(gpu.total or 0 for gpu in gpus),
+            rows=tuple(self._rows),
+            chosen=None if chosen is None else chosen.id,
+            current=current,
+            sort=self.sort,
+            falls=self.falls,
+            filter=self.filter,
+            total=sum(row.gpu is not None for row in every),
+            hosts=len(hosts),
+            up=up,
+            used=sum(gpu.used or 0 for gpu in gpus),
+            capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
             totals=tuple(user_totals(hosts).items()),
-        )  # fmt: skip
+        )
 
 
 def holds(row: FleetRow, wanted: str) -> bool:
@@ -303,10 +321,14 @@ class FleetController(Feature):
 WIDE = 100
 BAR = 12  # cells of the bar of used memory
 _WIDE: Columns[FleetColumn] = (
-    Column("host", "HOST", 20), Column("gpu", "GPU", 20), Column("used", "USED GiB", 28, numeric=True),
-    Column("predicted", "PREDICTED", 11, numeric=True), Column("utilization", "UTIL", 7, numeric=True),
-    Column("users", "USERS", 18), Column("state", "STATE", 0),
-)  # fmt: skip
+    Column("host", "HOST", 20),
+    Column("gpu", "GPU", 20),
+    Column("used", "USED GiB", 28, numeric=True),
+    Column("predicted", "PREDICTED", 11, numeric=True),
+    Column("utilization", "UTIL", 7, numeric=True),
+    Column("users", "USERS", 18),
+    Column("state", "STATE", 0),
+)
 _NARROW = narrowed(
     _WIDE, {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0}, {"predicted": "PRED"}
 )
@@ -417,10 +439,14 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
 
 
 _WIDE_JOBS: Columns[JobColumn] = (
-    Column("job", "JOB", 28), Column("user", "USER", 10), Column("ranks", "RANKS", 9, numeric=True),
-    Column("used", "USED GiB", 10, numeric=True), Column("predicted", "PREDICTED", 11, numeric=True),
-    Column("imbalance", "UNEVEN", 9, numeric=True), Column("worst", "WORST RANK", 0),
-)  # fmt: skip
+    Column("job", "JOB", 28),
+    Column("user", "USER", 10),
+    Column("ranks", "RANKS", 9, numeric=True),
+    Column("used", "USED GiB", 10, numeric=True),
+    Column("predicted", "PREDICTED", 11, numeric=True),
+    Column("imbalance", "UNEVEN", 9, numeric=True),
+    Column("worst", "WORST RANK", 0),
+)
 _NARROW_JOBS = narrowed(
     _WIDE_JOBS, {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0}, {"predicted": "PRED"}
 )

@@ -75,10 +75,16 @@ if TYPE_CHECKING:
 FULL, ROOMY = 100, 125
 LEAST_PRESET = 18
 _WIDE: Columns[RunColumn] = (
-    Column("when", "WHEN", 18), Column("host", "HOST", 12), Column("gpu", "GPU", 15), Column("preset", "PRESET", 0),
-    Column("predicted", "PREDICTED", 10, numeric=True), Column("observed", "OBSERVED", 9, numeric=True),
-    Column("error", "Δ", 10, numeric=True), Column("lasted", "LASTED", 11, numeric=True), Column("ended", "ENDED", 20),
-)  # fmt: skip
+    Column("when", "WHEN", 18),
+    Column("host", "HOST", 12),
+    Column("gpu", "GPU", 15),
+    Column("preset", "PRESET", 0),
+    Column("predicted", "PREDICTED", 10, numeric=True),
+    Column("observed", "OBSERVED", 9, numeric=True),
+    Column("error", "Δ", 10, numeric=True),
+    Column("lasted", "LASTED", 11, numeric=True),
+    Column("ended", "ENDED", 20),
+)
 _FULL = tuple(column for column in _WIDE if column.name != "lasted")
 _NARROW = narrowed(
     _WIDE,
@@ -186,9 +192,17 @@ class HistoryModel(ListModel[RunColumn, StoredRun]):
 
     def view(self, now: float) -> HistoryView:
         return HistoryView(
-            runs=tuple(self._rows), total=len(self._every), is_read=self.is_read, problem=self._problem,
-            chosen=self.selected, sort=self.sort, falls=self.falls, filter=self.filter, errors=self._errors, now=now,
-        )  # fmt: skip
+            runs=tuple(self._rows),
+            total=len(self._every),
+            is_read=self.is_read,
+            problem=self._problem,
+            chosen=self.selected,
+            sort=self.sort,
+            falls=self.falls,
+            filter=self.filter,
+            errors=self._errors,
+            now=now,
+        )
 
     def _arrange(self) -> None:
         """Make the list and the errors of its runs, once per change."""
@@ -447,10 +461,15 @@ def series_of(run: Run) -> Series | None:
     start, end = run.started_at + run.times[0], max(run.last_known, run.started_at + run.times[-1] + 1)
     highest = max(*run.values, run.predicted.process or 0, run.observed.process or 0)
     return Series(
-        title=f"pid {run.pid}", times=tuple(run.started_at + at for at in run.times), values=run.values, start=start,
-        end=end, ceiling=ceiling(highest, None), predicted=run.predicted.process,
+        title=f"pid {run.pid}",
+        times=tuple(run.started_at + at for at in run.times),
+        values=run.values,
+        start=start,
+        end=end,
+        ceiling=ceiling(highest, None),
+        predicted=run.predicted.process,
         ends=(format_duration(run.times[0]), f"{format_duration(end - run.started_at)} after its start"),
-    )  # fmt: skip
+    )
 
 
 WIDE, VERY_WIDE, TALL = 112, 170, 46

@@ -165,9 +165,13 @@ def _run_kind(name: str, title: str, key: str, amounts: Amounts, known: Known | 
         return value
 
     return Kind(
-        name, title, known or (lambda workload: hasattr(workload.run, key)), read, amounts,
+        name,
+        title,
+        known or (lambda workload: hasattr(workload.run, key)),
+        read,
+        amounts,
         lambda _, amount: {f"run.{key}": amount},
-    )  # fmt: skip
+    )
 
 
 def _around(usual: int, steps: int) -> Amounts:

@@ -330,9 +330,13 @@ class PlanBar(Lines[PlanView]):
         x = 1
         for (name, text), identity in zip(settings, ASKS, strict=True):
             part: list[Piece] = [
-                (f"{name}: ", palette.dim), (text, palette.strong), (" (", palette.dim),
-                (keys.get(identity, ""), palette.ink("primary", bold=True)), (")", palette.dim), (" · ", palette.dim),
-            ]  # fmt: skip
+                (f"{name}: ", palette.dim),
+                (text, palette.strong),
+                (" (", palette.dim),
+                (keys.get(identity, ""), palette.ink("primary", bold=True)),
+                (")", palette.dim),
+                (" · ", palette.dim),
+            ]
             length = sum(cell_len(piece) for piece, _ in part)
             self._spots.append((x, x + length - 3, ASKS[identity]))
             pieces += part

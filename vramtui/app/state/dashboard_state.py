@@ -65,14 +65,19 @@ def series(
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
         title=" · ".join(filter(None, (who, printable_line(track.process.command_or_name or "")))),
-        times=times[seen], values=values[seen], start=start, end=max(end, start + 1), predicted=chosen.predicted,
+        times=times[seen],
+        values=values[seen],
+        start=start,
+        end=max(end, start + 1),
+        predicted=chosen.predicted,
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
-        what_if=what_if, mark=QUICK if shown is not None and shown.is_rough else "",
+        what_if=what_if,
+        mark=QUICK if shown is not None and shown.is_rough else "",
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
         layers=_layers(session.job_memory.of(track.process, chosen.gpu), estimate, track, start, end),
         expected=_expected(session, track, chosen, estimate),
         busy=None if busy is None else _within(busy, start, end),
-    )  # fmt: skip
+    )
 
 
 def ceiling(highest: int, total: int | None) -> int:
@@ -446,12 +451,26 @@ def panel(
     elif memory.total is not None and memory.used is not None:
         room = memory.total - (memory.reserved or 0) - memory.used + (now or 0)
     return Panel(
-        preset=preset_file, workload=workload, gpu=gpu, device=device, estimate=estimate, comparison=comparison,
-        process=process, changed=changed, room=room, batch=batch, search=search, is_quick=is_quick,
-        problem=answer.problem, traced=traced, rules=predictor.rules(workload, device), matched=matched, guess=guess,
+        preset=preset_file,
+        workload=workload,
+        gpu=gpu,
+        device=device,
+        estimate=estimate,
+        comparison=comparison,
+        process=process,
+        changed=changed,
+        room=room,
+        batch=batch,
+        search=search,
+        is_quick=is_quick,
+        problem=answer.problem,
+        traced=traced,
+        rules=predictor.rules(workload, device),
+        matched=matched,
+        guess=guess,
         is_rough=estimate is not None and predictor.is_quick(workload, device),
         is_known_rough=predictor.is_quick(workload if matched is None else preset_file.preset.workload, device),
-    )  # fmt: skip
+    )
 
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:

@@ -188,11 +188,17 @@ class ProcessRows(RowsOnDemand):
         gone = (track for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN) if track.device[0] == host)
         exited = [
             ProcessRow(
-                "exited", track.key, gpus[track.device[1]], None, None if track.peak is None else track.peak.bytes,
-                track.process, gone_at=track.gone_at, learned=track.peak,
+                "exited",
+                track.key,
+                gpus[track.device[1]],
+                None,
+                None if track.peak is None else track.peak.bytes,
+                track.process,
+                gone_at=track.gone_at,
+                learned=track.peak,
             )
             for track in islice((one for one in gone if one.device[1] in gpus), MOST_EXITED_SHOWN)  # the latest
-        ]  # fmt: skip
+        ]
         self._append(exited)
         driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
         self.totals = HeldTotals(
@@ -203,9 +209,13 @@ class ProcessRows(RowsOnDemand):
         )
 
     def _append(
-        self, rest: list[ProcessRow], listed: Gpu | None = None, table: TrackTable | None = None,
-        rows: Sequence[int] = (), places: Sequence[float | None] = (),
-    ) -> None:  # fmt: skip
+        self,
+        rest: list[ProcessRow],
+        listed: Gpu | None = None,
+        table: TrackTable | None = None,
+        rows: Sequence[int] = (),
+        places: Sequence[float | None] = (),
+    ) -> None:
         names, table = {gpu.uuid: name for gpu, _, name in self._gpus if name}, table or TrackTable(("", ""))
         self._starts.append(self._length)
         self._processes.append(((), ()) if listed is None else (listed.facts, listed.processes))
@@ -661,10 +671,17 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
         more = (f", CPU {cpu:.0f} %" if cpu else "") + (f", RAM {format_gib(ram)} GiB" if ram else "")
         words = f"{title}: {count}{'' if is_short else f' on GPU {where}'}{more}"
     return ProcessRow(
-        "group", identity, first.gpu, memory, predicted=predicted, is_assumed=any(row.is_assumed for row in rows),
-        is_quick=any(row.is_quick for row in rows), note=f"{OPEN if is_open else CLOSED} {words}",
-        gpus=where if is_short else f"{len(gpus)} x", user=(users.pop() or "") if len(users) == 1 else "",
-    )  # fmt: skip
+        "group",
+        identity,
+        first.gpu,
+        memory,
+        predicted=predicted,
+        is_assumed=any(row.is_assumed for row in rows),
+        is_quick=any(row.is_quick for row in rows),
+        note=f"{OPEN if is_open else CLOSED} {words}",
+        gpus=where if is_short else f"{len(gpus)} x",
+        user=(users.pop() or "") if len(users) == 1 else "",
+    )
 
 
 def in_ranges(numbers: Sequence[int]) -> str:

@@ -51,13 +51,21 @@ OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
 OPTIONAL_ALONE: tuple[SortColumn, ...] = ("sm", "time", "cpu", "job", "host", "type")
 RARE: tuple[SortColumn, ...] = ("sm", "job")  # shown once a process has a value: few drivers and hosts report them
 _WIDE: Columns[SortColumn] = (
-    Column("pid", "PID", 8, numeric=True), Column("gpu", "GPU", 5, numeric=True), Column("user", "USER", 10),
-    Column("type", "TYPE", 6), Column("now", "NOW GiB", 9, numeric=True), Column("peak", "PEAK", 8, numeric=True),
-    Column("predicted", "PREDICTED", 10, numeric=True), Column("delta", "Δ", 10, numeric=True),
-    Column("sm", "SM %", 6, numeric=True), Column("cpu", "CPU %", 7, numeric=True),
-    Column("host", "RAM GiB", 9, numeric=True), Column("time", "TIME", 8, numeric=True), Column("job", "JOB", 20),
+    Column("pid", "PID", 8, numeric=True),
+    Column("gpu", "GPU", 5, numeric=True),
+    Column("user", "USER", 10),
+    Column("type", "TYPE", 6),
+    Column("now", "NOW GiB", 9, numeric=True),
+    Column("peak", "PEAK", 8, numeric=True),
+    Column("predicted", "PREDICTED", 10, numeric=True),
+    Column("delta", "Δ", 10, numeric=True),
+    Column("sm", "SM %", 6, numeric=True),
+    Column("cpu", "CPU %", 7, numeric=True),
+    Column("host", "RAM GiB", 9, numeric=True),
+    Column("time", "TIME", 8, numeric=True),
+    Column("job", "JOB", 20),
     Column("command", "COMMAND", 0),
-)  # fmt: skip
+)
 _NARROW = narrowed(
     _WIDE,
     {column.name: column.width for column in _WIDE}
@@ -243,14 +251,18 @@ _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "pid": _plain(_pid),
     "gpu": _plain(lambda row: row.gpus if row.kind == "group" or row.gpus else gpu_name(row.gpu, {})),
     "user": _plain(lambda row: printable((row.process.user if row.process is not None else row.user) or UNKNOWN)),
-    "now": _now, "peak": _plain(_peak), "predicted": _predicted, "delta": _delta,
+    "now": _now,
+    "peak": _plain(_peak),
+    "predicted": _predicted,
+    "delta": _delta,
     "type": _plain(lambda row: row.process.type if row.process is not None else UNKNOWN),
     "sm": _plain(lambda row: _percent(row.process.sm_percent if row.process is not None else None)),
     "job": _plain(lambda row: printable((row.process.job if row.process is not None else None) or UNKNOWN)),
     "cpu": _plain(lambda row: _percent(row.process.cpu_percent if row.process is not None else None)),
     "host": _plain(lambda row: format_gib_narrow(row.process.host_memory if row.process is not None else None)),
-    "time": _plain(lambda row: UNKNOWN if row.minutes is None else running_time(row.minutes)), "command": _command,
-}  # fmt: skip
+    "time": _plain(lambda row: UNKNOWN if row.minutes is None else running_time(row.minutes)),
+    "command": _command,
+}
 
 
 class Rows(CursorRows[View, ProcessRow]):

@@ -511,10 +511,14 @@ class Explain(TextWindow):
             if panel.guess is not None:
                 assumed = printable(", ".join(settings_of(panel.preset)))
                 lines = [
-                    *guess_sentences(panel, panel.guess), "",
+                    *guess_sentences(panel, panel.guess),
+                    "",
                     "No prediction: what is assumed could move the total by more than a fifth, or the job holds more.",
-                    f"With {assumed} it would be {format_bytes(panel.guess.estimate)}.", "", ASSIGN, read_from(panel),
-                ]  # fmt: skip
+                    f"With {assumed} it would be {format_bytes(panel.guess.estimate)}.",
+                    "",
+                    ASSIGN,
+                    read_from(panel),
+                ]
             return Content("\n".join(lines))
         pieces: list[Content | tuple[str, str]] = [(f"{peak_sentence(estimate)}\n", "bold")]
         pieces += [(f"  {sentence}\n", "$muted") for sentence in TREE]

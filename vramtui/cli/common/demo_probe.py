@@ -63,10 +63,18 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
         reserved = max(stage.end for stage in job.stages) * MIB - CONTEXT
         allocated = min(peak, int(now * FULL))
         counters = MemoryCounters(
-            index=0, allocated=allocated, allocated_peak=peak, reserved=now, reserved_peak=reserved, active=allocated,
-            active_peak=peak, inactive_split=(reserved - peak) // 3, inactive_split_peak=(reserved - peak) // 2,
-            num_alloc_retries=0, num_ooms=0,
-        )  # fmt: skip
+            index=0,
+            allocated=allocated,
+            allocated_peak=peak,
+            reserved=now,
+            reserved_peak=reserved,
+            active=allocated,
+            active_peak=peak,
+            inactive_split=(reserved - peak) // 3,
+            inactive_split_peak=(reserved - peak) // 2,
+            num_alloc_retries=0,
+            num_ooms=0,
+        )
         # The first step takes the time that its stages take, all others the same.
         moments = tuple(
             PhaseEnd(

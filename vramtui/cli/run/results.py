@@ -302,17 +302,30 @@ def completed_runs(
             "python": None if hello is None else hello.python,
         }
         yield Run(
-            key=run_key(host, uuid, rank.job.pid, started_at), source="run", host=host, gpu_uuid=uuid,
-            gpu_name=rank.device.name if rank.gpu is None else rank.gpu.name, pid=rank.job.pid, command=command,
-            started_at=started_at, ended_at=finished.ended_at,
+            key=run_key(host, uuid, rank.job.pid, started_at),
+            source="run",
+            host=host,
+            gpu_uuid=uuid,
+            gpu_name=rank.device.name if rank.gpu is None else rank.gpu.name,
+            pid=rank.job.pid,
+            command=command,
+            started_at=started_at,
+            ended_at=finished.ended_at,
             ending="out_of_memory" if finished.code and rank.fatal_oom() is not None else ending,
-            exit_code=finished.code, preset="" if preset is None else preset.key,
+            exit_code=finished.code,
+            preset="" if preset is None else preset.key,
             model_kind=str(workload.get("model", {}).get("kind", "")),
-            run_kind=str(workload.get("run", {}).get("kind", "")), workload=workload, method=method,
-            peak_phase=peak_phase, predicted=predicted, observed=rank.ledger, peak_how="probe",
-            times=tuple(max(0.0, at - started_at) for at in times), values=tuple(values),
+            run_kind=str(workload.get("run", {}).get("kind", "")),
+            workload=workload,
+            method=method,
+            peak_phase=peak_phase,
+            predicted=predicted,
+            observed=rank.ledger,
+            peak_how="probe",
+            times=tuple(max(0.0, at - started_at) for at in times),
+            values=tuple(values),
             versions={name: version for name, version in versions.items() if version},
-        )  # fmt: skip
+        )
 
 
 PHASES: tuple[Phase, ...] = ("build", "input", "forward", "backward", "step")

@@ -143,9 +143,14 @@ class Random(LateModule):
 
 
 KINDS: dict[str, type[LateModule]] = {
-    "ast": Literals, "decimal": Types, "pickle": Pickles, "random": Random, "typing_extensions": TypingExtensions,
-    "unicodedata": UnicodeNames, "uuid": Types,
-}  # fmt: skip
+    "ast": Literals,
+    "decimal": Types,
+    "pickle": Pickles,
+    "random": Random,
+    "typing_extensions": TypingExtensions,
+    "unicodedata": UnicodeNames,
+    "uuid": Types,
+}
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a module

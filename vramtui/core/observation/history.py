@@ -239,9 +239,23 @@ class TrackTable(Mapping[int, Track]):
     """
 
     __slots__ = (
-        "_counts", "_is_shown", "_longer", "_points", "_rows", "device", "first_seen", "free", "gone_at", "last_used",
-        "looked", "peaks", "place", "processes", "seen", "seen_at",
-    )  # fmt: skip
+        "_counts",
+        "_is_shown",
+        "_longer",
+        "_points",
+        "_rows",
+        "device",
+        "first_seen",
+        "free",
+        "gone_at",
+        "last_used",
+        "looked",
+        "peaks",
+        "place",
+        "processes",
+        "seen",
+        "seen_at",
+    )
 
     def __init__(self, device: tuple[str, str], seen_at: float = 0.0) -> None:
         self.device, self.seen_at = device, seen_at

@@ -237,9 +237,14 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
         if peak.reserved_peak is not None and peak.allocated_peak is not None:
             cached = max(0, peak.reserved_peak - peak.allocated_peak)
         return Ledger(
-            weights=sizes["weights"], gradients=sizes["gradients"], optimizer=sizes["optimizer"], activations=rest,
-            allocated=peak.allocated_peak, cached=cached, reserved=peak.reserved_peak,
-        )  # fmt: skip
+            weights=sizes["weights"],
+            gradients=sizes["gradients"],
+            optimizer=sizes["optimizer"],
+            activations=rest,
+            allocated=peak.allocated_peak,
+            cached=cached,
+            reserved=peak.reserved_peak,
+        )
 
     @property
     def is_complete(self) -> bool:

@@ -190,10 +190,17 @@ def take_snapshot(
             if preset_file and predicted:
                 peak = track.peak.bytes if track and track.peak else process.used_memory
                 comparison = compare(preset_file.key, predicted, observed(gpu, process, peak), process.used_memory)
-            known: dict[str, Any] = {} if preset_file is None else {
-                "preset": preset_file.key, "is_assumed": preset_file.is_assumed, "estimate": predicted,
-                "workload": preset_file.preset.workload, "comparison": comparison,
-            }  # fmt: skip
+            known: dict[str, Any] = (
+                {}
+                if preset_file is None
+                else {
+                    "preset": preset_file.key,
+                    "is_assumed": preset_file.is_assumed,
+                    "estimate": predicted,
+                    "workload": preset_file.preset.workload,
+                    "comparison": comparison,
+                }
+            )
             if track is not None:
                 known |= {"peak": track.peak, "gone_at": track.gone_at}
                 if times := track.times:

@@ -141,10 +141,20 @@ def rank_reading(
     if place is None:
         return None
     return RankReading(
-        job=place.job, rank=place.rank, size=place.size, launcher=place.launcher, host=host, gpu_index=gpu.index,
-        gpu_uuid=gpu.uuid, user=process.user, command=process.command_or_name, used=process.used_memory, peak=peak,
-        predicted=predicted, is_quick=quick,
-    )  # fmt: skip
+        job=place.job,
+        rank=place.rank,
+        size=place.size,
+        launcher=place.launcher,
+        host=host,
+        gpu_index=gpu.index,
+        gpu_uuid=gpu.uuid,
+        user=process.user,
+        command=process.command_or_name,
+        used=process.used_memory,
+        peak=peak,
+        predicted=predicted,
+        is_quick=quick,
+    )
 
 
 def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
@@ -162,14 +172,16 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
             predictions = [one.predicted for one in processes if one.predicted is not None]
             ranks.append(
                 Rank(
-                    rank=number, host=first.host, gpu_uuid=first.gpu_uuid,
+                    rank=number,
+                    host=first.host,
+                    gpu_uuid=first.gpu_uuid,
                     gpus=tuple(sorted({one.gpu_index for one in processes})),
                     used=sum(one.used or 0 for one in processes),
                     peak=sum(max(one.peak or 0, one.used or 0) for one in processes),
                     predicted=sum(predictions) if len(predictions) == len(processes) else None,
                     is_quick=any(one.is_quick for one in processes),
                 )
-            )  # fmt: skip
+            )
         launcher = next(iter(by_rank.values()))[0].launcher
         command = by_rank[min(by_rank)][0].command
         ranked.append(RankedJob(job=job, size=size, launcher=launcher, user=user, command=command, ranks=tuple(ranks)))

@@ -341,9 +341,13 @@ def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {
-    "when": lambda run: run.started_at, "host": lambda run: run.host, "gpu": lambda run: run.gpu_name,
-    "preset": lambda run: run.preset or None, "predicted": lambda run: run.predicted.process,
-    "observed": lambda run: run.observed.process, "error": lambda run: None if run.error is None else abs(run.error),
+    "when": lambda run: run.started_at,
+    "host": lambda run: run.host,
+    "gpu": lambda run: run.gpu_name,
+    "preset": lambda run: run.preset or None,
+    "predicted": lambda run: run.predicted.process,
+    "observed": lambda run: run.observed.process,
+    "error": lambda run: None if run.error is None else abs(run.error),
     "lasted": lambda run: None if run.ended_at is None else run.ended_at - run.started_at,
     "ended": lambda run: run.ending,
-}  # fmt: skip
+}

@@ -135,10 +135,13 @@ def run_cuda(
     """
     libraries = build(cache)
     emulated = EmulatedCard(
-        device=device, multiprocessors=card_limits(device).multiprocessors,
-        context=cuda_context(device.capability).bytes, devices=gpus, communicator=FIRST_COMMUNICATOR,
+        device=device,
+        multiprocessors=card_limits(device).multiprocessors,
+        context=cuda_context(device.capability).bytes,
+        devices=gpus,
+        communicator=FIRST_COMMUNICATOR,
         further=FURTHER_COMMUNICATOR,
-    )  # fmt: skip
+    )
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as at_end:
         place = ""  # the first for temporary files that is writable and can stand in a loader's variables
@@ -183,10 +186,19 @@ def run_cuda(
         with contextlib.suppress(UserError):  # there is no such file where all is shielded
             refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
     return CudaRun(
-        device=device, gpus=gpus, code=code, jobs=() if listener is None else listener.jobs(), reports=reports,
-        places=places, convolutions=convolutions, peaks=peaks, steps=job.steps or None,
-        ended_after=job.timeout if is_ended else None, notes=tuple(refused.splitlines()), serves=serves,
-    )  # fmt: skip
+        device=device,
+        gpus=gpus,
+        code=code,
+        jobs=() if listener is None else listener.jobs(),
+        reports=reports,
+        places=places,
+        convolutions=convolutions,
+        peaks=peaks,
+        steps=job.steps or None,
+        ended_after=job.timeout if is_ended else None,
+        notes=tuple(refused.splitlines()),
+        serves=serves,
+    )
 
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
@@ -376,22 +388,40 @@ def result_of(run: CudaRun) -> DryRun:
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
     return DryRun(
-        engine="cuda", torch=torch, device=run.device.name, gpus=run.gpus, capability=run.device.capability,
-        total_memory=run.device.total_memory, timeline=tuple(rows), peak_allocated=allocated, peak_reserved=reserved,
-        peak_phase="" if peak_row is None else peak_row.phase, peak_step=-1 if peak_row is None else peak_row.step,
-        process=shown.process, context=shown.context, other=shown.other,
+        engine="cuda",
+        torch=torch,
+        device=run.device.name,
+        gpus=run.gpus,
+        capability=run.device.capability,
+        total_memory=run.device.total_memory,
+        timeline=tuple(rows),
+        peak_allocated=allocated,
+        peak_reserved=reserved,
+        peak_phase="" if peak_row is None else peak_row.phase,
+        peak_step=-1 if peak_row is None else peak_row.step,
+        process=shown.process,
+        context=shown.context,
+        other=shown.other,
         needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
         spread=loaded_context_spread(run.device.capability)
         + (NCCL_SPREAD if shown.other and shown.counters.reserved_peak is not None else 0),
-        exit_code=run.code, steps=run.steps_done, ended_after=run.ended_after, unknown=unknown, doubts=tuple(doubts),
+        exit_code=run.code,
+        steps=run.steps_done,
+        ended_after=run.ended_after,
+        unknown=unknown,
+        doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
         warnings=(*notes, *filter(None, (convolved,)), *differing_batches([row for row in rows if row.step > 0])),
-        bounded=bounded, bounds=bounds, cut_short=run.cut_short, out_of_memory=text,
+        bounded=bounded,
+        bounds=bounds,
+        cut_short=run.cut_short,
+        out_of_memory=text,
         asked=oom.asked if oom is not None else refused or None,
-        missing=None if oom is None or oom.free is None else max(0, oom.asked - oom.free), series=(),
+        missing=None if oom is None or oom.free is None else max(0, oom.asked - oom.free),
+        series=(),
         events=int(known.get("events", 0)),
-    )  # fmt: skip
+    )
 
 
 def workspaces_on_card(run: CudaRun) -> dict[str, int]:

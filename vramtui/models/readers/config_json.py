@@ -490,12 +490,18 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
             )
             undescribed = next((key for key in nested if key.endswith("_config")), "its keys")
     return ConfigFile(
-        architecture=name, model=model, precision=precision, quantization=quantization, unread=printable(unread[:40]),
-        undescribed=undescribed, partial=LANGUAGE if model_read.partial else "", basis=model_read.basis,
+        architecture=name,
+        model=model,
+        precision=precision,
+        quantization=quantization,
+        unread=printable(unread[:40]),
+        undescribed=undescribed,
+        partial=LANGUAGE if model_read.partial else "",
+        basis=model_read.basis,
         counted=model_read.counted or is_of_net,
         guessed=tuple(_guessed_values(config, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group and kind_of(group) is not None for group in model.get("tensors", ())),
-    )  # fmt: skip
+    )
 
 
 def _guessed_values(config: Fields, how: Fields, precision: str | None, layers: int) -> Iterator[str]:

@@ -135,10 +135,14 @@ def pixart(config: Fields) -> Table:
 
 
 CLASSES: dict[str, Callable[[Fields], Table]] = {
-    "UNet2DConditionModel": unet, "FluxTransformer2DModel": flux, "SD3Transformer2DModel": sd3,
-    "QwenImageTransformer2DModel": qwen_image, "WanTransformer3DModel": wan, "PixArtTransformer2DModel": pixart,
+    "UNet2DConditionModel": unet,
+    "FluxTransformer2DModel": flux,
+    "SD3Transformer2DModel": sd3,
+    "QwenImageTransformer2DModel": qwen_image,
+    "WanTransformer3DModel": wan,
+    "PixArtTransformer2DModel": pixart,
     "Transformer2DModel": pixart,
-}  # fmt: skip
+}
 
 
 def read_class(config: Fields) -> tuple[str, Table]:

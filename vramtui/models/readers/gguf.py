@@ -268,23 +268,32 @@ class GgufHeader:
         up = self.tensors.get(f"blk.{layers - 1}.ffn_up.weight")
         doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.width()
         table: Table = {
-            "kind": "transformer", "hidden_size": hidden, "num_hidden_layers": layers,
-            "num_attention_heads": self.heads(), "num_key_value_heads": self.optional("attention.head_count_kv"),
-            "head_dim": self.optional("attention.key_length"), "intermediate_size": self.width(),
-            "vocab_size": embedding.shape[1], "max_position_embeddings": self.optional("context_length"),
+            "kind": "transformer",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": self.heads(),
+            "num_key_value_heads": self.optional("attention.head_count_kv"),
+            "head_dim": self.optional("attention.key_length"),
+            "intermediate_size": self.width(),
+            "vocab_size": embedding.shape[1],
+            "max_position_embeddings": self.optional("context_length"),
             "hidden_act": ACTIVATIONS.get(self.kind, "silu"),
             "sliding_window": self.optional("attention.sliding_window"),
-            "sliding_window_pattern": PATTERNS.get(self.kind), "tie_word_embeddings": OUTPUT not in self.tensors,
-            "parallel_residual": self.kind in PARALLEL, "parameters": self.parameters,
+            "sliding_window_pattern": PATTERNS.get(self.kind),
+            "tie_word_embeddings": OUTPUT not in self.tensors,
+            "parallel_residual": self.kind in PARALLEL,
+            "parameters": self.parameters,
             "norm": "layernorm" if plain else "gemma_rmsnorm" if self.kind.startswith("gemma") else "rmsnorm",
-            "norms_per_layer": 4 if after else 2 if second else 1, "qk_norm": self._there("attn_q_norm.weight"),
+            "norms_per_layer": 4 if after else 2 if second else 1,
+            "qk_norm": self._there("attn_q_norm.weight"),
             "fused_qkv": self._there("attn_qkv.weight"),
             "gated_mlp": doubled or self._there("ffn_gate.weight", "ffn_gate_exps.weight"),
             "attention_bias": self._there("attn_q.bias", "attn_qkv.bias"),
-            "output_bias": self._there("attn_output.bias"), "mlp_bias": self._there("ffn_up.bias"),
+            "output_bias": self._there("attn_output.bias"),
+            "mlp_bias": self._there("ffn_up.bias"),
             "lm_head_bias": "output.bias" in self.tensors,
             "position": "learned" if "position_embd.weight" in self.tensors else "rope",
-        }  # fmt: skip
+        }
         if self.optional("expert_count"):
             table |= {
                 "num_experts": self.optional("expert_count"),

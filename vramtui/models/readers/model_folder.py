@@ -243,10 +243,17 @@ def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
     each = sum(shape[0] * count for shape, count in projections) // layers
     width = next((shape[0] for name, shape in shapes.items() if _UP.search(name)), 4 * words[1])
     return {
-        "kind": "transformer", "hidden_size": words[1], "num_hidden_layers": layers, "num_attention_heads": heads,
-        "head_dim": max(1, queries // heads), "intermediate_size": width, "vocab_size": words[0], "basis": "generic",
-        "caches": [{"layers": layers, "per_token": each}], **listed_weights(weights),
-    }  # fmt: skip
+        "kind": "transformer",
+        "hidden_size": words[1],
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "head_dim": max(1, queries // heads),
+        "intermediate_size": width,
+        "vocab_size": words[0],
+        "basis": "generic",
+        "caches": [{"layers": layers, "per_token": each}],
+        **listed_weights(weights),
+    }
 
 
 LFS = b"version https://git-lfs"

@@ -23,8 +23,12 @@ keys_of = late("vramtui.models.families.keys:Keys")
 vit = late("vramtui.models.families.encoders:vit")
 
 SIZES = {
-    "tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16), "huge": (1280, 32, 16),
-}  # fmt: skip
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "huge": (1280, 32, 16),
+}
 _TRANSFORMER = re.compile(r"(?:vit|deit)_(tiny|small|base|large|huge)_patch(\d{1,2})_(\d{2,4})")
 _TORCHVISION = re.compile(r"vit_([blh])_(\d{1,2})")
 _LETTERS = {"b": "base", "l": "large", "h": "huge"}

@@ -133,10 +133,16 @@ def _text(kind: str, stored: StoredRun) -> str:
     run = stored.run
     rows = compare_ledgers(run.predicted, run.observed)
     common: plain.Cells = {
-        "taken_at": plain.iso_time(run.last_known), "host": run.host, "gpu_uuid": run.gpu_uuid,
-        "gpu_name": run.gpu_name, "pid": run.pid, "command": run.command, "state": run.ending,
-        "preset": run.preset or None, "method": run.method or None,
-    }  # fmt: skip
+        "taken_at": plain.iso_time(run.last_known),
+        "host": run.host,
+        "gpu_uuid": run.gpu_uuid,
+        "gpu_name": run.gpu_name,
+        "pid": run.pid,
+        "command": run.command,
+        "state": run.ending,
+        "preset": run.preset or None,
+        "method": run.method or None,
+    }
     values = {"schema": SCHEMA, "id": stored.id, **msgspec.to_builtins(run), "error": run.error}
     return text_in(
         kind,

@@ -137,9 +137,13 @@ def over_time(
     scale = (tag("span", text(format_bytes(round(most * share)))) for share in (1.0, 0.5, 0.0))
     ends = ends or (f"{format_duration(times[-1] - times[0])} ago", "now")
     return tag(
-        "div", *words, tag("div", *scale, class_="scale"), _svg(drawn, "graph"),
-        tag("div", *(tag("span", text(end)) for end in ends), class_="ends"), class_="time",
-    )  # fmt: skip
+        "div",
+        *words,
+        tag("div", *scale, class_="scale"),
+        _svg(drawn, "graph"),
+        tag("div", *(tag("span", text(end)) for end in ends), class_="ends"),
+        class_="time",
+    )
 
 
 def _svg(drawn: list[str], kind: str) -> str:

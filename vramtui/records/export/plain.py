@@ -157,10 +157,15 @@ def csv_table(snapshot: Snapshot) -> str:
             if holding.key.gpu_uuid == gpu.uuid:
                 process, comparison, peak = holding.process, holding.comparison, holding.peak
                 mine: Cells = {
-                    **common, "pid": process.pid, "type": process.type, "user": process.user,
-                    "command": process.command_or_name, "state": process.state, "preset": holding.preset,
+                    **common,
+                    "pid": process.pid,
+                    "type": process.type,
+                    "user": process.user,
+                    "command": process.command_or_name,
+                    "state": process.state,
+                    "preset": holding.preset,
                     "method": comparison.method if comparison else None,
-                }  # fmt: skip
+                }
                 total: Cells = {"line": "process", "now_bytes": process.used_memory}
                 total |= {"peak_bytes": peak.bytes if peak else None, "peak_how": peak.how if peak else None}
                 by_line = {row.line: row for row in comparison.rows} if comparison else {}

@@ -101,9 +101,13 @@ class WrittenJobs:
         self._written[job.pid] = _Written(job=job, at=at, noted=latest, ends=ends)
         old = probe_messages.ObservedJob(pid=job.pid) if before is None else before.job
         return JobLine(
-            at=at, pid=job.pid, new=before is None, changes=changes_between(_without_lists(old), _without_lists(job)),
-            moments=(*first, *later[-LATER_MOMENTS:]), ooms=tuple(oom for oom in job.ooms if oom.at > last_oom),
-        )  # fmt: skip
+            at=at,
+            pid=job.pid,
+            new=before is None,
+            changes=changes_between(_without_lists(old), _without_lists(job)),
+            moments=(*first, *later[-LATER_MOMENTS:]),
+            ooms=tuple(oom for oom in job.ooms if oom.at > last_oom),
+        )
 
 
 def _without_lists(job: probe_messages.ObservedJob) -> probe_messages.ObservedJob:

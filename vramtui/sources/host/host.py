@@ -25,10 +25,14 @@ class HostReader:
             share = round(100 * min(max(worked / passed, 0.0), 1.0), 1) if passed > 0 else 0.0
         averages = load()
         return Host(
-            name=printable(os.uname().nodename), driver_version=driver_version, cuda_version=cuda_version,
-            cpu_percent=share, **host_memory(),
-            load=None if averages is None else (averages[0], averages[1], averages[2]), private_pids=self._private,
-        )  # fmt: skip
+            name=printable(os.uname().nodename),
+            driver_version=driver_version,
+            cuda_version=cuda_version,
+            cpu_percent=share,
+            **host_memory(),
+            load=None if averages is None else (averages[0], averages[1], averages[2]),
+            private_pids=self._private,
+        )
 
 
 def processor_time() -> tuple[int, int] | None:

@@ -298,11 +298,16 @@ class CardReader:
             memory, absent = read_memory(self.caller, instance.handle)
             listing = self._list(instance.uuid, instance.handle, memory)
             gpu = Gpu(
-                index=self.index, uuid=instance.uuid, name=instance.name, memory=memory,
+                index=self.index,
+                uuid=instance.uuid,
+                name=instance.name,
+                memory=memory,
                 compute_capability=self._static.values.get("compute_capability"),
-                pci_bus_id=self._static.values.get("pci_bus_id"), mig_parent=self.identity["uuid"],
-                mig_profile=instance.profile, absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
-            )  # fmt: skip
+                pci_bus_id=self._static.values.get("pci_bus_id"),
+                mig_parent=self.identity["uuid"],
+                mig_profile=instance.profile,
+                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
+            )
             parts.append(DeviceReading(gpu=gpu, listing=listing))
             if memory.used is not None:
                 used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used

@@ -371,20 +371,32 @@ class TraceRecorder:
             stretch = range(start, min(start + every, len(changes)))
             chosen |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
         return DryRun(
-            torch=str(torch.__version__), device=card.name, capability=card.capability,
-            total_memory=card.total_memory, timeline=tuple(self.rows),
-            peak_allocated=peak_row.peak_allocated if peak_row else 0, peak_reserved=peak_reserved,
-            peak_phase=peak_row.phase if peak_row else "", peak_step=peak_row.step if peak_row else -1,
-            process=peak_reserved + context, unseen=int(peak_reserved * memory.unseen_share), context=context,
-            peak_categories=_sums(at_peak), largest=tuple(largest), warnings=tuple(notes), bounded=memory.bounded,
-            cut_short=is_cut, out_of_memory=out_of_memory, exit_code=int(out_of_memory is not None),
+            torch=str(torch.__version__),
+            device=card.name,
+            capability=card.capability,
+            total_memory=card.total_memory,
+            timeline=tuple(self.rows),
+            peak_allocated=peak_row.peak_allocated if peak_row else 0,
+            peak_reserved=peak_reserved,
+            peak_phase=peak_row.phase if peak_row else "",
+            peak_step=peak_row.step if peak_row else -1,
+            process=peak_reserved + context,
+            unseen=int(peak_reserved * memory.unseen_share),
+            context=context,
+            peak_categories=_sums(at_peak),
+            largest=tuple(largest),
+            warnings=tuple(notes),
+            bounded=memory.bounded,
+            cut_short=is_cut,
+            out_of_memory=out_of_memory,
+            exit_code=int(out_of_memory is not None),
             asked=refused.segment_size if refused is not None else None,
             missing=refused.missing if refused is not None else None,
             series=tuple(
                 TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(chosen)
             ),
             events=len(changes),
-        )  # fmt: skip
+        )
 
 
 def _category_of(entry: StorageEntry) -> str:

@@ -56,12 +56,15 @@ def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, 
     limits, release = card_limits(memory.device), release_of(torch.__version__)
     convolution = facts.ConvolutionCall(
         shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
-        dtype=str(tensor.dtype).removeprefix("torch."), itemsize=tensor.element_size(),
-        stride=tuple(call.argument("stride")), padding=tuple(call.argument("padding")),
-        dilation=tuple(call.argument("dilation")), groups=call.argument("groups"),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        itemsize=tensor.element_size(),
+        stride=tuple(call.argument("stride")),
+        padding=tuple(call.argument("padding")),
+        dilation=tuple(call.argument("dilation")),
+        groups=call.argument("groups"),
         transposed=call.argument("transposed"),
         channels_last=_form_of_both(tensor, weight) is not torch.contiguous_format,
-    )  # fmt: skip
+    )
     nbytes, is_measured = facts.asked_workspace(convolution, at, limits, release, tf32=cudnn.allow_tf32)
     convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
     deterministic = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()

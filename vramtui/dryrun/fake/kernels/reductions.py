@@ -75,9 +75,14 @@ def plan(
     elif fastest == 1 and wide >= 128 and len(reduced) == 1:
         wide //= vector
     asked = facts.Reduction(
-        along=along, inputs=inputs, outputs=outputs, width=wide, height=high, out_vector=out_vector,
+        along=along,
+        inputs=inputs,
+        outputs=outputs,
+        width=wide,
+        height=high,
+        out_vector=out_vector,
         accumulator=accumulator,
-    )  # fmt: skip
+    )
     return facts.reduction_scratch(asked, card)
 
 
