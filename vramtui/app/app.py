@@ -12,17 +12,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import BindingsMap
 from textual.screen import ModalScreen, Screen
 
-from vramtui.app.context import (
-    AppContext,
-    FeedStatus,
-    PresetsRead,
-    ReadFailed,
-    RedrawThrottle,
-    SampleTaken,
-    ScreenRouter,
-    ask,
-    message_of,
-)
+from vramtui.app import context
 from vramtui.app.features import Features
 from vramtui.app.help.controller import commands
 from vramtui.app.keys import APP_BINDINGS, FLEET, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
@@ -75,12 +65,12 @@ class Dashboard(App[None]):
         self.colours.register()
         self.animation_level = "none"
         self._keys_in_order = KeyQueue(self, super().on_event)
-        self.feed = FeedStatus(interval, start.banner or "", now, answerer(source))
+        self.feed = context.FeedStatus(interval, start.banner or "", now, answerer(source))
         self.poller = poller or Poller(source, interval)
         self.painter = CellPainter(self, self.colours)
         self.closed_screens = ClosedScreens(self, self.painter.forget_spots)
-        self.redraw = RedrawThrottle(self, self.draw, now)
-        self.screens = ScreenRouter(self, self.draw)
+        self.redraw = context.RedrawThrottle(self, self.draw, now)
+        self.screens = context.ScreenRouter(self, self.draw)
         services = services or Services()
         self._vanish, self._view_only = services.leave, services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
@@ -90,7 +80,7 @@ class Dashboard(App[None]):
         self.notices = NoticeLine(self, now)
         measure = source.measure_traffic if isinstance(source, TrafficSource) else None
         common = self.state, self.redraw, self.screens, now, interval, self.notices
-        self.shared = AppContext(self, *common, services.keep_settings, measure, services.environment)
+        self.shared = context.AppContext(self, *common, services.keep_settings, measure, services.environment)
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers, parts = self.parts.screens, self.parts
@@ -140,7 +130,7 @@ class Dashboard(App[None]):
         if self.parts.replay is not None:
             self.parts.replay.begin()
         else:
-            self.poller.deliver_to(lambda result: self.post_message(message_of(result)))
+            self.poller.deliver_to(lambda result: self.post_message(context.message_of(result)))
             if self.poller.ident is None:
                 self.poller.start()
 
@@ -221,7 +211,7 @@ class Dashboard(App[None]):
         if isinstance(self.screen, ModalScreen):
             return
         actions = list(self.get_system_commands(self.screen))
-        ask(self, ActionChooser(actions), lambda at: self.call_later(actions[int(at)].callback))
+        context.ask(self, ActionChooser(actions), lambda at: self.call_later(actions[int(at)].callback))
 
     def _refresh_notifications(self) -> None:
         self.notices.refresh()
@@ -230,7 +220,7 @@ class Dashboard(App[None]):
         self.closed_screens.collect_soon()
         return super().pop_screen()
 
-    def on_sample_taken(self, message: SampleTaken) -> None:
+    def on_sample_taken(self, message: context.SampleTaken) -> None:
         """Give every sample to the session and the features; the screen draws up to two a second."""
         if self.parts.fleet is not None and not self.parts.fleet.is_current(message.sample):  # another host's
             return
@@ -238,7 +228,7 @@ class Dashboard(App[None]):
             self.state.take(message.sample)
             self.parts.on_sample(message.sample)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self.on_read_failed(ReadFailed(f"a reading cannot be used: {error}"))
+            self.on_read_failed(context.ReadFailed(f"a reading cannot be used: {error}"))
             return
         self.feed.answer()
         self.redraw.soon()
@@ -248,7 +238,7 @@ class Dashboard(App[None]):
         self.feed.stall()
         self._mark_stale()
 
-    def on_read_failed(self, message: ReadFailed) -> None:
+    def on_read_failed(self, message: context.ReadFailed) -> None:
         self.feed.fail(message.message, message.hint)
         self._mark_stale()
         self.parts.presets.on_sample()
@@ -264,7 +254,7 @@ class Dashboard(App[None]):
         self.state.mark_stale(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
-    def on_presets_read(self, message: PresetsRead) -> None:
+    def on_presets_read(self, message: context.PresetsRead) -> None:
         self.parts.take_presets(message.presets)
         self.state.take_presets(message.presets)
         self.closed_screens.give_back_what_starting_took()
@@ -297,7 +287,7 @@ class Dashboard(App[None]):
         from vramtui.app.ui.chooser import ThemeChooser
 
         chooser, keep = ThemeChooser(self.available_themes, self.theme), self.shared.keep
-        ask(self, chooser, lambda name: keep({"dashboard.theme": name}))
+        context.ask(self, chooser, lambda name: keep({"dashboard.theme": name}))
 
     def action_suspend_process(self) -> None:
         suspend_job(self)

@@ -12,15 +12,7 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import (
-    Sample,
-    Source,
-    gpu_name,
-    instance_names,
-    process_key,
-    silence_limit,
-    usable_gpus,
-)
+from vramtui.core.observation import readings
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
@@ -43,7 +35,7 @@ class RemoteHost:
     """A host under the name that the user gave, with its sources."""
 
     name: str
-    source: Source
+    source: readings.Source
     jobs: Jobs = no_jobs
     peaks: RecordedPeaks | None = None
     past: EarlierSamples | None = None
@@ -102,8 +94,8 @@ class _Entry:
         self.users: dict[str, int] = {}
         self.arrived: float | None = None
         self.failure: SourceFailed | None = None
-        self.fresh: Sample | None = None
-        self.given: deque[Sample] = deque(maxlen=GIVEN)
+        self.fresh: readings.Sample | None = None
+        self.given: deque[readings.Sample] = deque(maxlen=GIVEN)
 
 
 class Fleet:
@@ -138,7 +130,7 @@ class Fleet:
     def host(self) -> str:
         return self.current
 
-    def read(self) -> Sample:
+    def read(self) -> readings.Sample:
         """Wait for the current host's next sample; raise SourceFailed if the current host fails meanwhile."""
         with self._changed:
             while True:
@@ -192,7 +184,7 @@ class Fleet:
                 with entry.lock:
                     entry.session.take_presets(presets)
 
-    def is_current(self, sample: Sample) -> bool:
+    def is_current(self, sample: readings.Sample) -> bool:
         """Return whether a sample that `read` gave is from the host that is current now."""
         return any(sample is one for one in self._entries[self.current].given)
 
@@ -213,7 +205,7 @@ class Fleet:
         now, summaries = self._clock(), []
         for entry in self._entries.values():
             age = None if entry.arrived is None else max(0.0, now - entry.arrived)
-            is_up = age is not None and age <= silence_limit(self._interval) and entry.failure is None
+            is_up = age is not None and age <= readings.silence_limit(self._interval) and entry.failure is None
             failure = "" if entry.failure is None else entry.failure.message
             if not failure and not is_up:
                 failure = CONNECTING if age is None else "no answer"
@@ -270,14 +262,14 @@ class Fleet:
             if key.gpu_uuid in devices and session.is_quick(preset_file, devices[key.gpu_uuid])
         )
         summaries = []
-        for gpu in usable_gpus(sample.gpus):  # a GPU with MIG instances would be counted twice
-            keys = [process_key(sample.host.name, gpu, process) for process in gpu.processes]
+        for gpu in readings.usable_gpus(sample.gpus):  # a GPU with MIG instances would be counted twice
+            keys = [readings.process_key(sample.host.name, gpu, process) for process in gpu.processes]
             peaks = [predicted[key] for key in keys if key in predicted]
             by_user = ({process.user or "?": process.used_memory or 0} for process in gpu.processes)
             summaries.append(
                 GpuSummary(
                     index=gpu.index,
-                    label=gpu_name(gpu, instance_names(sample.gpus)),
+                    label=readings.gpu_name(gpu, readings.instance_names(sample.gpus)),
                     uuid=gpu.uuid,
                     name=gpu.name,
                     state=gpu.state,

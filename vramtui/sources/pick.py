@@ -13,18 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import (
-    METRICS,
-    Absence,
-    FastSource,
-    Gpu,
-    PcieTraffic,
-    Problem,
-    Sample,
-    ScreenSource,
-    Source,
-    TrafficSource,
-)
+from vramtui.core.observation import readings
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is not overdue yet
@@ -44,21 +33,21 @@ class MergedSource:
         timeout: seconds that one of them may take.
     """
 
-    def __init__(self, first: Source, other: Source, timeout: float = TIMEOUT) -> None:
+    def __init__(self, first: readings.Source, other: readings.Source, timeout: float = TIMEOUT) -> None:
         self.name = f"{first.name}+{other.name}"
         self._sources = (first, other)
-        self._worker: DeadlineWorker[Sample | SourceFailed] = DeadlineWorker(timeout)
-        self._latest: dict[int, Sample] = {}
+        self._worker: DeadlineWorker[readings.Sample | SourceFailed] = DeadlineWorker(timeout)
+        self._latest: dict[int, readings.Sample] = {}
 
-    def read(self) -> Sample:
+    def read(self) -> readings.Sample:
         """Return both sources' cards in one sample; raises SourceFailed, with the reason of the first, if both fail."""
         answers = self._worker.run({at: partial(_read, source) for at, source in enumerate(self._sources)})
-        gpus: list[Gpu] = []
-        problems: list[Problem] = []
+        gpus: list[readings.Gpu] = []
+        problems: list[readings.Problem] = []
         failures: list[SourceFailed] = []
         for at, answer in answers.items():
             beyond = max((gpu.index for gpu in gpus), default=-1) + 1
-            if isinstance(answer, Sample):
+            if isinstance(answer, readings.Sample):
                 self._latest[at] = answer
                 rows = answer.gpus
                 problems += answer.problems
@@ -66,30 +55,33 @@ class MergedSource:
                 name = self._sources[at].name
                 if isinstance(answer, Stuck):
                     age = max(0.0, time.monotonic() - answer.since)
-                    failure, absence = SourceFailed(f"{name}: no answer for {age:.0f} s."), Absence.NO_ANSWER
+                    failure, absence = SourceFailed(f"{name}: no answer for {age:.0f} s."), readings.Absence.NO_ANSWER
                 elif not answer.message:
-                    failure, absence = SourceFailed(f"{name} shows no card any more.", answer.hint), Absence.LOST
+                    failure, absence = (
+                        SourceFailed(f"{name} shows no card any more.", answer.hint),
+                        readings.Absence.LOST,
+                    )
                 else:
-                    failure, absence = answer, Absence.FAILED
+                    failure, absence = answer, readings.Absence.FAILED
                 failures.append(failure)
                 last = self._latest[at].gpus if at in self._latest else ()
                 rows = tuple(  # while its driver does not answer
-                    Gpu(
+                    readings.Gpu(
                         index=gpu.index,
                         uuid=gpu.uuid,
                         name=gpu.name,
                         vendor=gpu.vendor,
                         mig_parent=gpu.mig_parent,
                         mig_profile=gpu.mig_profile,
-                        state="lost" if absence is Absence.LOST else "failed",
+                        state="lost" if absence is readings.Absence.LOST else "failed",
                         reason=failure.message.rstrip("."),
-                        absent=dict.fromkeys(("memory", "processes", *METRICS), absence),
+                        absent=dict.fromkeys(("memory", "processes", *readings.METRICS), absence),
                     )
                     for gpu in last
                 )
-                problems.append(Problem(where=name, message=failure.message, hint=failure.hint))
+                problems.append(readings.Problem(where=name, message=failure.message, hint=failure.hint))
             gpus += [msgspec.structs.replace(gpu, index=beyond + gpu.index) for gpu in rows]
-        answered = next((answer for answer in answers.values() if isinstance(answer, Sample)), None)
+        answered = next((answer for answer in answers.values() if isinstance(answer, readings.Sample)), None)
         if answered is None:
             raise failures[0]
         first = self._latest.get(0, answered).host
@@ -102,18 +94,20 @@ class MergedSource:
 
     def shorten_first_read(self) -> None:
         for source in self._sources:
-            if isinstance(source, ScreenSource):
+            if isinstance(source, readings.ScreenSource):
                 source.shorten_first_read()
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         """Return bytes by pid on one card, if its driver can be asked often; empty for any other."""
         first = self._sources[0]
-        return first.look(gpu_uuid) if isinstance(first, FastSource) else {}
+        return first.look(gpu_uuid) if isinstance(first, readings.FastSource) else {}
 
-    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
+    def measure_traffic(self, gpu_uuid: str) -> readings.PcieTraffic | readings.Absence:
         """Return one card's PCIe traffic, if its driver measures that."""
         first = self._sources[0]
-        return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else Absence.NOT_ASKED
+        return (
+            first.measure_traffic(gpu_uuid) if isinstance(first, readings.TrafficSource) else readings.Absence.NOT_ASKED
+        )
 
     def close(self) -> None:
         self._worker.close()
@@ -121,7 +115,7 @@ class MergedSource:
             source.close()
 
 
-def _read(source: Source) -> Sample | SourceFailed:
+def _read(source: readings.Source) -> readings.Sample | SourceFailed:
     """Return the source's sample, or why there is none: no error of one source may end the other."""
     try:
         return source.read()
@@ -161,7 +155,7 @@ CANDIDATES = (
 )
 
 
-def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
+def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> readings.Source:
     """Return the first source that can be opened, merged with those of other vendors' cards; one that is not the first
     says in every sample why. Raises SourceFailed if none answers; says why each does not, and what to do.
     """
@@ -171,9 +165,9 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
         if failures:
             failed = " ".join(error.message for error in failures)
             message = f"{failed} {way.title} is used instead."
-            because = Problem(where=ways[0].title, message=message, hint=failures[0].hint)
+            because = readings.Problem(where=ways[0].title, message=message, hint=failures[0].hint)
         try:
-            source: Source = import_module(f"vramtui.sources.{way.module}").open_here(because)
+            source: readings.Source = import_module(f"vramtui.sources.{way.module}").open_here(because)
         except SourceFailed as error:
             failures.append(error)
             continue
@@ -196,9 +190,9 @@ class UnreadSource:
 
     def __init__(self, failure: SourceFailed) -> None:
         self._failure, self._next = failure, time.monotonic() + AGAIN
-        self._source: Source | None = None
+        self._source: readings.Source | None = None
 
-    def read(self) -> Sample:
+    def read(self) -> readings.Sample:
         """Return a sample of the source that could be opened; raises SourceFailed if there is none yet, or it fails."""
         if self._source is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + AGAIN
@@ -235,17 +229,17 @@ def gpu_names(asked: str) -> tuple[str, ...]:
 class SomeGpus:
     """Another source's samples with only some GPUs and their MIG instances, by indices and beginnings of uuids."""
 
-    def __init__(self, source: Source, names: Sequence[str]) -> None:
+    def __init__(self, source: readings.Source, names: Sequence[str]) -> None:
         self.name = source.name
         self._source = source
         self._names = names
         self.host = getattr(source, "host", "")
-        if isinstance(source, FastSource):
+        if isinstance(source, readings.FastSource):
             self.look = source.look
-        if isinstance(source, TrafficSource):
+        if isinstance(source, readings.TrafficSource):
             self.measure_traffic = source.measure_traffic
 
-    def read(self) -> Sample:
+    def read(self) -> readings.Sample:
         """Return a sample of these GPUs; raises SourceFailed if the source fails, or has no such GPU."""
         sample = self._source.read()
         gpus = tuple(gpu for gpu in sample.gpus if any(_is_called(gpu, name) for name in self._names))
@@ -259,7 +253,7 @@ class SomeGpus:
         self._source.close()
 
 
-def _is_called(gpu: Gpu, name: str) -> bool:
+def _is_called(gpu: readings.Gpu, name: str) -> bool:
     if name.isdecimal():
         return gpu.index == int(name)
     return any(uuid.lower().startswith(name.lower()) for uuid in (gpu.uuid, gpu.mig_parent or ""))

@@ -40,18 +40,7 @@ from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import path_named
-from vramtui.presets.draft import (
-    NAME,
-    ChangedOnDiskError,
-    Draft,
-    FormField,
-    FormGroup,
-    NameTakenError,
-    checked_name,
-    difference_between,
-    draft_from_model,
-    fields_of,
-)
+from vramtui.presets import draft as drafts
 from vramtui.presets.importers.derived import finder_of
 from vramtui.presets.importers.flags import TITLES
 from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file
@@ -129,9 +118,9 @@ class Pick(Window[int]):
 class FieldChooser(Chooser):
     """Dismissed with the key of the chosen field of a form; None if none was chosen."""
 
-    def __init__(self, groups: tuple[FormGroup, ...]) -> None:
+    def __init__(self, groups: tuple[drafts.FormGroup, ...]) -> None:
         super().__init__("Find a field")
-        self._fields = list(fields_of(groups).values())
+        self._fields = list(drafts.fields_of(groups).values())
         self._places = {field.key: at for at, field in enumerate(self._fields)}
 
     def fill(self, wanted: str) -> None:
@@ -240,7 +229,7 @@ class EditorScreen(ViewScreen):
     TYPES = True
     FIRST_FOCUS = "FieldList"
 
-    def __init__(self, draft: Draft, estimator: DraftEstimator, host: "EditorController") -> None:
+    def __init__(self, draft: drafts.Draft, estimator: DraftEstimator, host: "EditorController") -> None:
         super().__init__()
         self.open = OpenDraft(draft, estimator, host, self._show_change)
         self.form = FormPanel(self.open, self._ask_choice, self._show_in_text)
@@ -325,7 +314,7 @@ class EditorScreen(ViewScreen):
     def on_option_list_option_highlighted(self) -> None:
         self.follow()
 
-    def _ask_choice(self, field: FormField) -> None:
+    def _ask_choice(self, field: drafts.FormField) -> None:
         def choose(at: int) -> None:
             self.open.choose(field.key, field.choices[at])
             if field.key.endswith(".kind"):
@@ -403,7 +392,7 @@ class EditorScreen(ViewScreen):
         ask(self.app, FieldChooser(self.draft.form), self.go_to)
 
     @property
-    def draft(self) -> Draft:
+    def draft(self) -> drafts.Draft:
         return self.open.draft
 
     def _confirm(self, title: str, question: str, what: str, then: Then, difference: str = "") -> None:
@@ -426,7 +415,7 @@ class EditorScreen(ViewScreen):
         draft, app, warning = self.draft, self.app, ""
         try:
             path = draft.save(replace=replace)
-        except NameTakenError as error:
+        except drafts.NameTakenError as error:
 
             def on_answer(key: str) -> None:
                 if key == "r":
@@ -437,7 +426,7 @@ class EditorScreen(ViewScreen):
             answers = {"r": "replace the file", "n": "choose another name"}
             ask(app, QuestionDialog("Save the preset", f"{error.path} exists already.", answers), on_answer)
             return
-        except ChangedOnDiskError:
+        except drafts.ChangedOnDiskError:
             self._ask_whose(lambda: self.save(then, replace=True))
             return
         except NotDurableError as error:
@@ -465,7 +454,7 @@ class EditorScreen(ViewScreen):
 
     def _ask_name(self, bundled: str, then: Then | None, name: str, prompt: str) -> None:
         def check(typed: str) -> None:
-            self.draft.name = checked_name(typed)
+            self.draft.name = drafts.checked_name(typed)
 
         process = self.open.host.process
         choice = f"use for pid {process.pid}" if process is not None else ""
@@ -524,7 +513,7 @@ class EditorScreen(ViewScreen):
         name = at_home(self.draft.path) if self.draft.path is not None else ""
         question = f"{name} was changed by another program. From yours to the file's:"
         answers = {"t": "use the file's version; Ctrl+Z restores yours", "k": "keep mine; saving overwrites the file"}
-        difference = difference_between(self.draft.text, self.draft.disk_text or "", "yours", "theirs")
+        difference = drafts.difference_between(self.draft.text, self.draft.disk_text or "", "yours", "theirs")
         ask(self.app, QuestionDialog("Changed on disk", question, answers, difference), on_answer)
 
     def _take_theirs(self) -> None:
@@ -629,10 +618,10 @@ class EditorScreen(ViewScreen):
             lines.append((f"pid {running[0]}", running[1]))
 
         def from_model(path: str) -> None:
-            opened.begin(draft_from_model(path.strip(), try_out=opened.estimator))
+            opened.begin(drafts.draft_from_model(path.strip(), try_out=opened.estimator))
 
         def copy(copied: str) -> None:
-            opened.begin(Draft(text, checked_name(copied), try_out=opened.estimator))
+            opened.begin(drafts.Draft(text, drafts.checked_name(copied), try_out=opened.estimator))
 
         read: list[JobFile] = []
 
@@ -643,7 +632,9 @@ class EditorScreen(ViewScreen):
             stem = PurePath(file.name).stem
             title = f"A new preset from {file.name} ({TITLES[file.kind]})"
             offers = draft_from_process("", opened.host.known_presets, (file,))
-            self._offer(title, stem if NAME.fullmatch(stem) else "job", offers, tuple(filter(None, [not_read(file)])))
+            self._offer(
+                title, stem if drafts.NAME.fullmatch(stem) else "job", offers, tuple(filter(None, [not_read(file)]))
+            )
 
         def begin(at: int) -> None:
             if at == 0:
@@ -671,7 +662,7 @@ class EditorScreen(ViewScreen):
         opened, library = self.open, self.open.host.known_presets
 
         def begin(typed: str, taken: tuple[Offer, ...]) -> None:
-            opened.begin(start_from(taken, library, checked_name(typed), try_out=opened.estimator))
+            opened.begin(start_from(taken, library, drafts.checked_name(typed), try_out=opened.estimator))
 
         self.app.push_screen(Offers(title, name, offers, begin, notes))
 

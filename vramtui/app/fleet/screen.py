@@ -13,26 +13,7 @@ from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
 from vramtui.app.state.rows import where_of, worst_of
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import (
-    Column,
-    Columns,
-    CursorRows,
-    Lines,
-    ListFrame,
-    ListModel,
-    Piece,
-    SortHeading,
-    cell,
-    delta_colour,
-    filled,
-    fit,
-    moving_keys,
-    narrowed,
-    short_name,
-    strip,
-    under_cursor,
-    wrap,
-)
+from vramtui.app.ui import lines as ui
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_duration, format_gib, format_percent
@@ -139,7 +120,7 @@ _JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
 }
 
 
-class JobModel(ListModel[JobColumn, JobRow]):
+class JobModel(ui.ListModel[JobColumn, JobRow]):
     """Order and selection of the jobs, and which are opened."""
 
     __slots__ = ("_opened",)
@@ -195,7 +176,7 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 }
 
 
-class FleetModel(ListModel[FleetColumn, FleetRow]):
+class FleetModel(ui.ListModel[FleetColumn, FleetRow]):
     """The user's choices: order, filter, row, and whether jobs are listed."""
 
     __slots__ = ("by_job", "jobs")
@@ -320,37 +301,37 @@ class FleetController(Feature):
 
 WIDE = 100
 BAR = 12  # cells of the bar of used memory
-_WIDE: Columns[FleetColumn] = (
-    Column("host", "HOST", 20),
-    Column("gpu", "GPU", 20),
-    Column("used", "USED GiB", 28, numeric=True),
-    Column("predicted", "PREDICTED", 11, numeric=True),
-    Column("utilization", "UTIL", 7, numeric=True),
-    Column("users", "USERS", 18),
-    Column("state", "STATE", 0),
+_WIDE: ui.Columns[FleetColumn] = (
+    ui.Column("host", "HOST", 20),
+    ui.Column("gpu", "GPU", 20),
+    ui.Column("used", "USED GiB", 28, numeric=True),
+    ui.Column("predicted", "PREDICTED", 11, numeric=True),
+    ui.Column("utilization", "UTIL", 7, numeric=True),
+    ui.Column("users", "USERS", 18),
+    ui.Column("state", "STATE", 0),
 )
-_NARROW = narrowed(
+_NARROW = ui.narrowed(
     _WIDE, {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0}, {"predicted": "PRED"}
 )
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> Columns[FleetColumn]:
+def columns_for(breadth: int) -> ui.Columns[FleetColumn]:
     """The columns of a list `breadth` columns wide, the last of them for a scroll bar."""
-    return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
+    return ui.filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
 
 
 @lru_cache(maxsize=16)
-def _with_reason(columns: Columns[FleetColumn], *, has_gpu: bool) -> Columns[FleetColumn]:
+def _with_reason(columns: ui.Columns[FleetColumn], *, has_gpu: bool) -> ui.Columns[FleetColumn]:
     """The columns of a host that is down: its name, which GPU, and the reason in all that is left."""
     first = columns[: 2 if has_gpu else 1]
-    return (*first, Column("state", "STATE", sum(column.width for column in columns[len(first) :])))
+    return (*first, ui.Column("state", "STATE", sum(column.width for column in columns[len(first) :])))
 
 
-class FleetRows(CursorRows[FleetView, FleetRow]):
+class FleetRows(ui.CursorRows[FleetView, FleetRow]):
     """A row for each GPU; Enter watches the one under the cursor."""
 
-    BINDINGS = moving_keys("fleet_rows")
+    BINDINGS = ui.moving_keys("fleet_rows")
     OPENS = "screen.watch_host"
 
     def rows_of(self, view: FleetView) -> Sequence[FleetRow]:
@@ -362,7 +343,7 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
     def line_of(self, row: FleetRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         on, columns = cursor or "background", columns_for(self.breadth)
         current = self.view is not None and self.view.current == row.host.name
-        pieces: list[Piece] = []
+        pieces: list[ui.Piece] = []
         for column in columns if row.host.is_up else _with_reason(columns, has_gpu=row.gpu is not None):
             name, colour = column.name, "foreground"
             if not row.host.is_up:
@@ -375,12 +356,12 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
                 colour = "success" if row.state == "up" else "warning"
             elif name == "users":
                 colour = "muted"
-            pieces.append((cell(text_of(row, name, wide=self.breadth >= WIDE), column), palette.ink(colour, on)))
-        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+            pieces.append((ui.cell(text_of(row, name, wide=self.breadth >= WIDE), column), palette.ink(colour, on)))
+        return ui.strip(ui.under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: FleetView, width: int) -> Sequence[str]:
         if view.filter:
-            return wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
+            return ui.wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
         return ["Connecting …"]
 
 
@@ -393,7 +374,7 @@ def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
     if gpu is None:
         return ""
     if column == "gpu":
-        return f"{gpu.label or gpu.index} {short_name(printable(gpu.name))}"
+        return f"{gpu.label or gpu.index} {ui.short_name(printable(gpu.name))}"
     if column == "users":
         return printable(row.users)
     if not row.host.is_up:
@@ -409,7 +390,7 @@ def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
     return f"{'█' * full}{'░' * (BAR - full)} {sizes:>14}"
 
 
-class UserTotals(Lines[FleetView]):
+class UserTotals(ui.Lines[FleetView]):
     """One line: what each user holds on all hosts that are up, the largest first, as many as fit."""
 
     def build(self, view: FleetView, palette: Palette, width: int, height: int) -> list[Strip]:
@@ -419,12 +400,12 @@ class UserTotals(Lines[FleetView]):
             if len(text) + len(more) > width:
                 break
             text += more
-        return [strip([(fit(text, width), palette.dim)], width, palette.text)]
+        return [ui.strip([(ui.fit(text, width), palette.dim)], width, palette.text)]
 
 
-class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
+class FleetTable(ui.ListFrame[FleetView, FleetColumn, FleetRow]):
     def __init__(self) -> None:
-        heading = SortHeading[FleetView, FleetColumn](
+        heading = ui.SortHeading[FleetView, FleetColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
         )
         super().__init__(heading, FleetRows(id="fleet"), UserTotals())
@@ -438,16 +419,16 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
         return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}{users}", below
 
 
-_WIDE_JOBS: Columns[JobColumn] = (
-    Column("job", "JOB", 28),
-    Column("user", "USER", 10),
-    Column("ranks", "RANKS", 9, numeric=True),
-    Column("used", "USED GiB", 10, numeric=True),
-    Column("predicted", "PREDICTED", 11, numeric=True),
-    Column("imbalance", "UNEVEN", 9, numeric=True),
-    Column("worst", "WORST RANK", 0),
+_WIDE_JOBS: ui.Columns[JobColumn] = (
+    ui.Column("job", "JOB", 28),
+    ui.Column("user", "USER", 10),
+    ui.Column("ranks", "RANKS", 9, numeric=True),
+    ui.Column("used", "USED GiB", 10, numeric=True),
+    ui.Column("predicted", "PREDICTED", 11, numeric=True),
+    ui.Column("imbalance", "UNEVEN", 9, numeric=True),
+    ui.Column("worst", "WORST RANK", 0),
 )
-_NARROW_JOBS = narrowed(
+_NARROW_JOBS = ui.narrowed(
     _WIDE_JOBS, {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0}, {"predicted": "PRED"}
 )
 NONE = (
@@ -457,14 +438,14 @@ NONE = (
 
 
 @lru_cache(maxsize=16)
-def job_columns_for(breadth: int) -> Columns[JobColumn]:
-    return filled(_WIDE_JOBS if breadth >= WIDE else _NARROW_JOBS, breadth - 1, least=6)
+def job_columns_for(breadth: int) -> ui.Columns[JobColumn]:
+    return ui.filled(_WIDE_JOBS if breadth >= WIDE else _NARROW_JOBS, breadth - 1, least=6)
 
 
-class JobRows(CursorRows[FleetView, JobRow]):
+class JobRows(ui.CursorRows[FleetView, JobRow]):
     """A row for each job, and for each rank of an opened one."""
 
-    BINDINGS = moving_keys("fleet_jobs")
+    BINDINGS = ui.moving_keys("fleet_jobs")
     OPENS = "screen.watch_host"
 
     def rows_of(self, view: FleetView) -> Sequence[JobRow]:
@@ -476,24 +457,24 @@ class JobRows(CursorRows[FleetView, JobRow]):
     def line_of(self, row: JobRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         on = cursor or "background"
         one, rank = row.rank or row.job, row.rank or row.job.worst
-        pieces: list[Piece] = []
+        pieces: list[ui.Piece] = []
         for column in job_columns_for(self.breadth):
             name, colour = column.name, "foreground"
             if name == "predicted" and one.predicted:
                 colour = "prediction"
             elif name == "worst" and rank.fraction is not None:
-                colour = delta_colour(rank.fraction)
+                colour = ui.delta_colour(rank.fraction)
             elif (name == "ranks" and row.job.missing) or (name == "job" and row.rank is row.job.worst):
                 colour = "warning"
             elif name == "user":
                 colour = "muted"
-            pieces.append((cell(job_text_of(row, name), column), palette.ink(colour, on)))
-        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+            pieces.append((ui.cell(job_text_of(row, name), column), palette.ink(colour, on)))
+        return ui.strip(ui.under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: FleetView, width: int) -> Sequence[str]:
         if view.filter:
-            return wrap(f"No job matches “{printable(view.filter)}”. Esc clears the filter.", width)
-        return wrap(NONE, width)
+            return ui.wrap(f"No job matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return ui.wrap(NONE, width)
 
 
 def job_text_of(row: JobRow, column: JobColumn) -> str:
@@ -519,9 +500,9 @@ def job_text_of(row: JobRow, column: JobColumn) -> str:
     return " · ".join(words)
 
 
-class JobTable(ListFrame[FleetView, JobColumn, JobRow]):
+class JobTable(ui.ListFrame[FleetView, JobColumn, JobRow]):
     def __init__(self) -> None:
-        heading = SortHeading[FleetView, JobColumn](
+        heading = ui.SortHeading[FleetView, JobColumn](
             lambda _, width: job_columns_for(width), lambda view: (view.job_sort, view.jobs_fall)
         )
         super().__init__(heading, JobRows(id="jobs"))
@@ -555,7 +536,7 @@ class FleetScreen(ListScreen):
         return self._fleet.view()
 
     @property
-    def present_list(self) -> tuple[ListModel[Any, Any], str]:
+    def present_list(self) -> tuple[ui.ListModel[Any, Any], str]:
         return (self._lists.jobs, "JobRows") if self._lists.by_job else super().present_list
 
     def action_fleet_jobs(self) -> None:

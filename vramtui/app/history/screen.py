@@ -17,30 +17,9 @@ from vramtui.app.keys import HISTORY_BINDINGS
 from vramtui.app.state.dashboard_state import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
+from vramtui.app.ui import lines as ui
 from vramtui.app.ui.chooser import Confirm, Window
 from vramtui.app.ui.graph import DOTS, MemoryGraph, braille_rows
-from vramtui.app.ui.lines import (
-    Column,
-    Columns,
-    CursorRows,
-    Framed,
-    ListFrame,
-    ListModel,
-    Piece,
-    SortHeading,
-    between,
-    cell,
-    delta_colour,
-    filled,
-    fit,
-    moving_keys,
-    narrowed,
-    paragraph,
-    short_name,
-    strip,
-    under_cursor,
-    wrap,
-)
 from vramtui.app.ui.parts import compared, part_lines, sizes
 from vramtui.app.ui.view_screen import Header, KeyBar
 from vramtui.core.base.text import printable
@@ -74,26 +53,26 @@ if TYPE_CHECKING:
 
 FULL, ROOMY = 100, 125
 LEAST_PRESET = 18
-_WIDE: Columns[RunColumn] = (
-    Column("when", "WHEN", 18),
-    Column("host", "HOST", 12),
-    Column("gpu", "GPU", 15),
-    Column("preset", "PRESET", 0),
-    Column("predicted", "PREDICTED", 10, numeric=True),
-    Column("observed", "OBSERVED", 9, numeric=True),
-    Column("error", "Δ", 10, numeric=True),
-    Column("lasted", "LASTED", 11, numeric=True),
-    Column("ended", "ENDED", 20),
+_WIDE: ui.Columns[RunColumn] = (
+    ui.Column("when", "WHEN", 18),
+    ui.Column("host", "HOST", 12),
+    ui.Column("gpu", "GPU", 15),
+    ui.Column("preset", "PRESET", 0),
+    ui.Column("predicted", "PREDICTED", 10, numeric=True),
+    ui.Column("observed", "OBSERVED", 9, numeric=True),
+    ui.Column("error", "Δ", 10, numeric=True),
+    ui.Column("lasted", "LASTED", 11, numeric=True),
+    ui.Column("ended", "ENDED", 20),
 )
 _FULL = tuple(column for column in _WIDE if column.name != "lasted")
-_NARROW = narrowed(
+_NARROW = ui.narrowed(
     _WIDE,
     {"when": 13, "host": 8, "gpu": 7, "preset": 0, "predicted": 8, "observed": 7, "error": 9, "ended": 15},
     {"predicted": "PREDICT", "observed": "SEEN"},
 )
 _TEXTS: dict[RunColumn, Callable[[Run], str]] = {
     "host": lambda run: printable(run.host),
-    "gpu": lambda run: short_name(printable(run.gpu_name)),
+    "gpu": lambda run: ui.short_name(printable(run.gpu_name)),
     "preset": lambda run: printable(run.preset or run.command),
     "predicted": lambda run: format_gib(run.predicted.process),
     "observed": lambda run: format_gib(run.observed.process),
@@ -158,7 +137,7 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     now: float = 0.0
 
 
-class HistoryModel(ListModel[RunColumn, StoredRun]):
+class HistoryModel(ui.ListModel[RunColumn, StoredRun]):
     """Takes past runs and the user's choices, and makes the view of them. It uses no widget, no clock and no file."""
 
     __slots__ = ("_errors", "_every", "_problem", "is_read")
@@ -215,18 +194,18 @@ class HistoryModel(ListModel[RunColumn, StoredRun]):
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> Columns[RunColumn]:
+def columns_for(breadth: int) -> ui.Columns[RunColumn]:
     """The columns of a list `breadth` columns wide, the last of them for a scroll bar. The preset takes what is left;
     if that is too little, the host goes.
     """
     columns = _NARROW if breadth < FULL else _WIDE if breadth >= ROOMY else _FULL
     if breadth - 1 - sum(column.width for column in columns) < LEAST_PRESET:
         columns = tuple(column for column in columns if column.name != "host")
-    return filled(columns, breadth - 1, least=6)
+    return ui.filled(columns, breadth - 1, least=6)
 
 
-class RunRows(CursorRows[HistoryView, StoredRun]):
-    BINDINGS = moving_keys("runs")
+class RunRows(ui.CursorRows[HistoryView, StoredRun]):
+    BINDINGS = ui.moving_keys("runs")
     OPENS = "screen.open_run"
 
     def rows_of(self, view: HistoryView) -> Sequence[StoredRun]:
@@ -238,7 +217,7 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
     def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         run, on, short = row.run, cursor or "background", self.breadth < FULL
         now = self.view.now if self.view is not None else 0.0
-        pieces: list[Piece] = []
+        pieces: list[ui.Piece] = []
         for column in columns_for(self.breadth):
             colour = "foreground"
             if column.name == "when":
@@ -256,25 +235,25 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
             if column.name == "predicted" and run.predicted.process:
                 colour = "prediction"
             elif column.name == "error":
-                colour = delta_colour(run.error) if run.error is not None and run.finished else "muted"
+                colour = ui.delta_colour(run.error) if run.error is not None and run.finished else "muted"
             elif column.name == "lasted" or (column.name == "preset" and not run.preset):
                 colour = "muted"
-            pieces.append((cell(text, column), palette.ink(colour, on)))
-        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+            pieces.append((ui.cell(text, column), palette.ink(colour, on)))
+        return ui.strip(ui.under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
         if view.problem:
-            return wrap(printable(view.problem), width)
+            return ui.wrap(printable(view.problem), width)
         if not view.is_read:
             return ["Loading the history …"]
         if view.filter:
-            return wrap(f"No run matches “{printable(view.filter)}”. Esc clears the filter.", width)
-        return [line for sentence in EMPTY for line in [*wrap(sentence, width), ""]]
+            return ui.wrap(f"No run matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return [line for sentence in EMPTY for line in [*ui.wrap(sentence, width), ""]]
 
 
-class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
+class RunTable(ui.ListFrame[HistoryView, RunColumn, StoredRun]):
     def __init__(self) -> None:
-        heading = SortHeading[HistoryView, RunColumn](
+        heading = ui.SortHeading[HistoryView, RunColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
         )
         super().__init__(heading, RunRows(id="runs"))
@@ -290,13 +269,15 @@ BAR, ROWS = 3, 2  # columns of a bar, without a gap of one; rows of a histogram
 EACH = 2 + ROWS
 
 
-class RunErrors(Framed[HistoryView]):
+class RunErrors(ui.Framed[HistoryView]):
     """The number of runs, the median, the extremes and a histogram for each method and kind of model."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The groups that fit, the largest first, and one axis below them."""
         if not view.errors:
-            return paragraph("No finished run has both a prediction and an observation yet.", palette, width)[:height]
+            return ui.paragraph("No finished run has both a prediction and an observation yet.", palette, width)[
+                :height
+            ]
         lines: list[Strip] = []
         for group in sorted(view.errors, key=lambda group: -group.spread.runs):
             if lines and len(lines) + EACH + 1 > height:
@@ -305,17 +286,17 @@ class RunErrors(Framed[HistoryView]):
             count = f"{spread.runs} run{'s' if spread.runs > 1 else ''} "
             name = f" {printable(spread.method)} · {printable(spread.model_kind) or 'any model'}"
             widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)} "
-            median: list[Piece] = [("   median ", palette.dim), (format_percent(spread.median), palette.strong)]
-            lines.append(between([(name, palette.text)], [(count, palette.dim)], width, palette.text))
-            lines.append(between(median, [(widest, palette.dim)], width, palette.text))
-            lines += [strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(group.counts)]
+            median: list[ui.Piece] = [("   median ", palette.dim), (format_percent(spread.median), palette.strong)]
+            lines.append(ui.between([(name, palette.text)], [(count, palette.dim)], width, palette.text))
+            lines.append(ui.between(median, [(widest, palette.dim)], width, palette.text))
+            lines += [ui.strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(group.counts)]
         # The edges in per cent, each under the gap between two bars.
         cells = [" "] * (len(EDGES) + 1) * (BAR + 1)
         for at, edge in enumerate(EDGES):
             label = f"{edge * 100:+.0f}".replace("-", "−")
             start = (at + 1) * (BAR + 1) - 1 - len(label) // 2
             cells[start : start + len(label)] = label
-        axis = strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
+        axis = ui.strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
         return [*lines[: height - 1], axis]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
@@ -338,7 +319,7 @@ LABEL, SIDE, DELTA = 11, 12, 9
 TWO_COLUMNS = 112
 
 
-class RunLines(Framed[View]):
+class RunLines(ui.Framed[View]):
     """Lines about one run, as many as `lines` makes for a palette and a width."""
 
     def __init__(self, title: str, lines: Callable[[Palette, int], list[Strip]]) -> None:
@@ -365,9 +346,9 @@ def fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
     for name, words in facts_of(run, now, started).items():
         style = palette.ink("error") if name == "ended" and run.ending in FAILED else palette.text
-        for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
-            pieces: list[Piece] = [(" " + fit("" if at else name, LABEL - 1), palette.dim), (line, style)]
-            lines.append(strip(pieces, width, palette.text))
+        for at, line in enumerate(ui.wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
+            pieces: list[ui.Piece] = [(" " + ui.fit("" if at else name, LABEL - 1), palette.dim), (line, style)]
+            lines.append(ui.strip(pieces, width, palette.text))
     return lines
 
 
@@ -381,13 +362,13 @@ def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
 def value_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
     lines: list[Strip] = []
     for name, value in preset_values(run):
-        lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
-        wrapped = wrap(printable(value), max(8, width - 4))
-        lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
-    return lines or [strip([(" No preset was used.", palette.dim)], width, palette.text)]
+        lines.append(ui.strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
+        wrapped = ui.wrap(printable(value), max(8, width - 4))
+        lines += [ui.strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
+    return lines or [ui.strip([(" No preset was used.", palette.dim)], width, palette.text)]
 
 
-class RunPreview(Framed[HistoryView]):
+class RunPreview(ui.Framed[HistoryView]):
     """The selected run next to the list: predicted and observed, then where, when and how."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
@@ -395,7 +376,7 @@ class RunPreview(Framed[HistoryView]):
             return []
         run = view.chosen.run
         lines = ledger_lines(run, palette, width)
-        return [*lines, strip([], width, palette.text), *fact_lines(run, view.now, palette, width)][:height]
+        return [*lines, ui.strip([], width, palette.text), *fact_lines(run, view.now, palette, width)][:height]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
         return ("Run", "") if view.chosen is None else (f"Run {view.chosen.id}", "enter opens it with its graph")

@@ -4,17 +4,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from vramtui.core.schema import workload as workloads
 from vramtui.core.schema.models import TorchModel
-from vramtui.core.schema.workload import (
-    Attention,
-    CacheType,
-    Checkpointing,
-    Optimizer,
-    Precision,
-    Quantization,
-    TrainRun,
-    Workload,
-)
 
 MOST = 2**31
 
@@ -49,12 +40,12 @@ FIELDS = (
     RunField("new_tokens", "new tokens", least=0, tokens=True, attends=True),
     RunField("gpu_memory_utilization", "share", share=True),
     RunField("gradient_accumulation_steps", "accumulate"),
-    RunField("precision", "precision", get_args(Precision)),
-    RunField("quantization", "quantized", (None, *get_args(Quantization)), attends=True),
-    RunField("optimizer", "optimizer", get_args(Optimizer)),
-    RunField("attention", "attention", get_args(Attention), attends=True),
-    RunField("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
-    RunField("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
+    RunField("precision", "precision", get_args(workloads.Precision)),
+    RunField("quantization", "quantized", (None, *get_args(workloads.Quantization)), attends=True),
+    RunField("optimizer", "optimizer", get_args(workloads.Optimizer)),
+    RunField("attention", "attention", get_args(workloads.Attention), attends=True),
+    RunField("checkpointing", "checkpointing", get_args(workloads.Checkpointing), attends=True),
+    RunField("kv_cache", "KV cache", (None, *get_args(workloads.CacheType)), attends=True),
 )
 USUAL_LENGTH = 1024  # the first length of a sequence that the preset leaves out
 # The fields that the keys for batch and sequence step: the first that a run has.
@@ -62,13 +53,13 @@ SIZES = ("batch_size", "max_num_seqs")
 LENGTHS = ("sequence_length", "max_model_len")
 
 
-def fields_of(workload: Workload) -> tuple[RunField, ...]:
+def fields_of(workload: workloads.Workload) -> tuple[RunField, ...]:
     """Return the fields of this kind of run and model; user code has its own in its file."""
     if isinstance(workload.model, TorchModel):
         return ()
     known = {field.name for field in msgspec.structs.fields(workload.run)}
     attends = hasattr(workload.model, "num_attention_heads")
-    frozen = not isinstance(workload.run, TrainRun) or workload.run.lora is not None
+    frozen = not isinstance(workload.run, workloads.TrainRun) or workload.run.lora is not None
     return tuple(
         field
         for field in FIELDS
@@ -76,17 +67,17 @@ def fields_of(workload: Workload) -> tuple[RunField, ...]:
     )
 
 
-def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
+def first_of(workload: workloads.Workload, names: tuple[str, ...]) -> str | None:
     known = {field.name for field in fields_of(workload)}
     return next((name for name in names if name in known), None)
 
 
-def value_of(workload: Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
+def value_of(workload: workloads.Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
     """Return the field's value; None if the preset leaves it out."""
     return getattr(workload.run, field.name)
 
 
-def step(workload: Workload, name: str, direction: int) -> Workload:
+def step(workload: workloads.Workload, name: str, direction: int) -> workloads.Workload:
     """Return `workload` with the field `name` one step up (1) or down (-1); unchanged at the end of its range.
 
     Choices wrap around. Tokens step through 1 and 1.5 times the powers of two.
@@ -112,7 +103,7 @@ def step(workload: Workload, name: str, direction: int) -> Workload:
     return workload.with_run(**{name: after})
 
 
-def changes_of(workload: Workload, original: Workload) -> frozenset[str]:
+def changes_of(workload: workloads.Workload, original: workloads.Workload) -> frozenset[str]:
     """Return the names of the fields that differ; `workload` if only something else does."""
     fields = {one.name for one in fields_of(workload) if value_of(workload, one) != value_of(original, one)}
     return frozenset(fields) if fields or workload == original else frozenset({"workload"})

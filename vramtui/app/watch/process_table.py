@@ -11,26 +11,7 @@ from textual.strip import Strip
 from vramtui.app.state.rows import BRANCH, FROM_THE_SMALLEST, REMAINDERS, TREE, RowGroups, doubt
 from vramtui.app.state.view import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import (
-    Column,
-    Columns,
-    CursorRows,
-    Lines,
-    ListFrame,
-    Piece,
-    SortHeading,
-    between,
-    cell,
-    delta_colour,
-    delta_text,
-    filled,
-    fit,
-    moving_keys,
-    narrowed,
-    strip,
-    under_cursor,
-    wrap,
-)
+from vramtui.app.ui import lines as ui
 from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
 from vramtui.core.observation.readings import STATE_MARKS, gpu_name
@@ -50,23 +31,23 @@ PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
 OPTIONAL_ALONE: tuple[SortColumn, ...] = ("sm", "time", "cpu", "job", "host", "type")
 RARE: tuple[SortColumn, ...] = ("sm", "job")  # shown once a process has a value: few drivers and hosts report them
-_WIDE: Columns[SortColumn] = (
-    Column("pid", "PID", 8, numeric=True),
-    Column("gpu", "GPU", 5, numeric=True),
-    Column("user", "USER", 10),
-    Column("type", "TYPE", 6),
-    Column("now", "NOW GiB", 9, numeric=True),
-    Column("peak", "PEAK", 8, numeric=True),
-    Column("predicted", "PREDICTED", 10, numeric=True),
-    Column("delta", "Δ", 10, numeric=True),
-    Column("sm", "SM %", 6, numeric=True),
-    Column("cpu", "CPU %", 7, numeric=True),
-    Column("host", "RAM GiB", 9, numeric=True),
-    Column("time", "TIME", 8, numeric=True),
-    Column("job", "JOB", 20),
-    Column("command", "COMMAND", 0),
+_WIDE: ui.Columns[SortColumn] = (
+    ui.Column("pid", "PID", 8, numeric=True),
+    ui.Column("gpu", "GPU", 5, numeric=True),
+    ui.Column("user", "USER", 10),
+    ui.Column("type", "TYPE", 6),
+    ui.Column("now", "NOW GiB", 9, numeric=True),
+    ui.Column("peak", "PEAK", 8, numeric=True),
+    ui.Column("predicted", "PREDICTED", 10, numeric=True),
+    ui.Column("delta", "Δ", 10, numeric=True),
+    ui.Column("sm", "SM %", 6, numeric=True),
+    ui.Column("cpu", "CPU %", 7, numeric=True),
+    ui.Column("host", "RAM GiB", 9, numeric=True),
+    ui.Column("time", "TIME", 8, numeric=True),
+    ui.Column("job", "JOB", 20),
+    ui.Column("command", "COMMAND", 0),
 )
-_NARROW = narrowed(
+_NARROW = ui.narrowed(
     _WIDE,
     {column.name: column.width for column in _WIDE}
     | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 8, "cpu": 6, "host": 8, "job": 13},
@@ -91,11 +72,11 @@ def columns_for(
     predicts: bool = True,
     rare: frozenset[SortColumn] = frozenset(),
     user: int = 6,
-) -> Columns[SortColumn]:
+) -> ui.Columns[SortColumn]:
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
         by_name = {column.name: column for column in every}
-        return filled([by_name[name] for name in wanted], width)
+        return ui.filled([by_name[name] for name in wanted], width)
     optional = OPTIONAL if predicts else OPTIONAL_ALONE
     left_out = optional if predicts else optional + PREDICTED
     shown = {column.name for column in every if column.name not in left_out}
@@ -125,25 +106,27 @@ def columns_for(
         left = width - sum(column.width for column in every if column.name in shown)
         widths = {column.name: column.width for column in every}
         widths["job"] = min(max(widths["job"], MOST_JOB), widths["job"] + max(0, left - COMMAND_ENOUGH))
-        every = narrowed(every, widths)
-    return filled([column for column in every if column.name in shown], width)
+        every = ui.narrowed(every, widths)
+    return ui.filled([column for column in every if column.name in shown], width)
 
 
-def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
+def _shortened(every: ui.Columns[SortColumn], user: int) -> ui.Columns[SortColumn]:
     """Return the columns with shorter USER and NOW; `user` as in `columns_for`."""
     widths = {column.name: column.width for column in every}
     widths["user"] = min(widths["user"], max(_LEAST_USER, user + 1))
     widths["now"] = _SHORT_NOW
-    return narrowed(every, widths, {"now": "NOW"})
+    return ui.narrowed(every, widths, {"now": "NOW"})
 
 
-def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
+def row_strip(
+    columns: ui.Columns[SortColumn], row: ProcessRow, palette: Palette, width: int, cursor: str | None
+) -> Strip:
     """Return one row; `cursor` is the colour under the chosen one."""
     on = cursor or "background"
     exited = row.process is not None and row.process.state == "exited"
     faded = row.kind not in ("process", "group") or row.age is not None or exited
     base = palette.ink("muted" if faded else "foreground", on)
-    pieces: list[Piece] = []
+    pieces: list[ui.Piece] = []
     spilt = 0
     for column in columns:
         text, style = _CELLS[column.name](row, palette, on)
@@ -151,20 +134,20 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
             # A remainder has neither peak nor prediction: its words begin at their place.
             text, style = _command(row, palette, on)
             taken = sum(before.width for before in columns[: columns.index(column)])
-            pieces.append(("  " + fit(text, width - taken - 2), style or base))
+            pieces.append(("  " + ui.fit(text, width - taken - 2), style or base))
             break
         # In a narrow column all commands are brief: a mixed list is hard to read.
         narrow = column.name == "command" and (column.width < WHOLE_COMMAND or cell_len(text) >= column.width)
         if narrow and row.process is not None and not row.process.label:
             whole = printable_line(row.process.command_or_name or "")
             text = text.removesuffix(whole) + brief_command(whole)
-        piece = cell(text, column)[spilt:]
+        piece = ui.cell(text, column)[spilt:]
         spilt = 0
         if column.name == "pid" and len(text) >= column.width:
             # Seven digits and the cursor's mark take one column of the next cell, whose text is at its right.
             piece, spilt = f" {text}", len(text) + 1 - column.width
         pieces.append((piece, style or base))
-    return strip(under_cursor(pieces, cursor), width, base)
+    return ui.strip(ui.under_cursor(pieces, cursor), width, base)
 
 
 # What is drawn of a row: only number and profile of its GPU.
@@ -220,7 +203,7 @@ def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.fraction is None or row.is_quick:
         return ("" if row.preset is None else "…" if row.is_quick else UNKNOWN, None)
-    return (delta_text(row.fraction), palette.ink(delta_colour(row.fraction), on))
+    return (ui.delta_text(row.fraction), palette.ink(ui.delta_colour(row.fraction), on))
 
 
 def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
@@ -265,10 +248,10 @@ _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
 }
 
 
-class Rows(CursorRows[View, ProcessRow]):
+class Rows(ui.CursorRows[View, ProcessRow]):
     """The rows. The cursor is on the chosen row; moving it by hand freezes the order."""
 
-    BINDINGS = moving_keys("table")
+    BINDINGS = ui.moving_keys("table")
 
     def rows_of(self, view: View) -> Sequence[ProcessRow]:
         return view.rows
@@ -290,14 +273,14 @@ class Rows(CursorRows[View, ProcessRow]):
             return ()
         if view.filter:
             words = (f"No row matches “{view.filter}”.", doubt(view.filter), "Esc clears the filter.")
-            return wrap(printable(" ".join(filter(None, words))), width)
+            return ui.wrap(printable(" ".join(filter(None, words))), width)
         if not view.sample.gpus:
             text = "No GPUs, so no processes. Press p to choose a preset: Plan (2) says which card it needs."
         else:
             text = (
                 "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
             )
-        return wrap(text, width)
+        return ui.wrap(text, width)
 
     def by_hand(self, view: View) -> bool:
         return view.by_hand
@@ -314,7 +297,7 @@ class Rows(CursorRows[View, ProcessRow]):
         return "cursor" if is_frozen else super()._cursor_style(at)
 
 
-def _columns(view: View | None, breadth: int, width: int) -> Columns[SortColumn]:
+def _columns(view: View | None, breadth: int, width: int) -> ui.Columns[SortColumn]:
     if view is None:
         return columns_for(breadth, width, predicts=False)
     return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare, user=_longest_user(view))
@@ -328,10 +311,10 @@ def _longest_user(view: View) -> int:
 
 def fit_name(user: str) -> str:
     name = printable(user or UNKNOWN)
-    return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
+    return name if cell_len(name) <= NAME_MOST else ui.fit(name, NAME_MOST)
 
 
-class Foot(Lines[View]):
+class Foot(ui.Lines[View]):
     """The memory of all processes, of each user's as they fit, and of no process, below the rows."""
 
     def part(self, view: View) -> object:
@@ -344,8 +327,8 @@ class Foot(Lines[View]):
         driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
         unattributed = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
         rest = " · ".join(filter(None, (driver, unattributed)))
-        end: list[Piece] = [(rest + " ", palette.dim)] if rest else []
-        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(totals.of_processes)} GiB", palette.text)]
+        end: list[ui.Piece] = [(rest + " ", palette.dim)] if rest else []
+        start: list[ui.Piece] = [(" all ", palette.dim), (f"{format_gib(totals.of_processes)} GiB", palette.text)]
         room = width - sum(cell_len(text) for text, _ in [*start, *end]) - 1
         for user, of_user in totals.users if len(totals.users) > 1 else ():
             name, size = f"  {fit_name(user)} ", format_gib(of_user)
@@ -353,12 +336,12 @@ class Foot(Lines[View]):
             if room < 0:
                 break
             start += [(name, palette.dim), (size, palette.text)]
-        return [between(start, end, width, palette.text)]
+        return [ui.between(start, end, width, palette.text)]
 
 
-class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
+class ProcessTable(ui.ListFrame[View, SortColumn, ProcessRow]):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
-        self._heading = SortHeading[View, SortColumn](
+        self._heading = ui.SortHeading[View, SortColumn](
             lambda view, width: _columns(view, width, width),
             lambda view: (view.sort, (view.sort not in FROM_THE_SMALLEST) != view.reverse),
         )

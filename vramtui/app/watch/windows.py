@@ -31,21 +31,9 @@ from vramtui.core.base.units import GIB, format_bytes, format_column, format_dur
 from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
+from vramtui.core.observation import readings
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.history import Curve, Peak
-from vramtui.core.observation.readings import (
-    Absence,
-    Gpu,
-    Host,
-    PcieTraffic,
-    Process,
-    Reading,
-    causes,
-    gpu_name,
-    instance_names,
-    overlap,
-    with_traffic,
-)
 from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
 from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
 from vramtui.models.named_files import is_plain_file
@@ -68,7 +56,9 @@ GAUGES: Mapping[str, Callable[[int], str]] = {
 }
 
 
-def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, width: int) -> list[tuple[str, list[str]]]:
+def gauge_rows(
+    gauges: Mapping[str, Curve], gpu: readings.Gpu, end: float, span: int, width: int
+) -> list[tuple[str, list[str]]]:
     """Return the name and lines of each known gauge: its present and highest value, then its graph."""
     rows = []
     for name, form in GAUGES.items():
@@ -107,7 +97,7 @@ class RowFacts(NamedTuple):
     reported: Ledger | None = None
     grown: Mapping[str, int | None] = MappingProxyType({})
     gauges: Mapping[str, Mapping[str, Curve]] = MappingProxyType({})
-    measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
+    measure_traffic: Callable[[str], readings.PcieTraffic | readings.Absence] | None = None
     environment: Mapping[str, str] | None = None
 
 
@@ -124,7 +114,7 @@ class Details(TextWindow):
     ]
 
     def __init__(self, view: View, known: RowFacts | None = None) -> None:
-        self._gpus: Sequence[Gpu] = view.sample.gpus if view.sample is not None else ()
+        self._gpus: Sequence[readings.Gpu] = view.sample.gpus if view.sample is not None else ()
         others = " · left right other GPUs" if len(self._gpus) > 1 else ""
         super().__init__("Details", f"up down scroll{others} · + - zoom · Esc close")
         self._view = view
@@ -133,7 +123,7 @@ class Details(TextWindow):
         self._gpu = row.gpu if row is not None else next(iter(self._gpus), None)
         self._known = known or RowFacts()
         self._span = SPANS[-1]
-        self._traffic: dict[str, PcieTraffic | Absence] = {}
+        self._traffic: dict[str, readings.PcieTraffic | readings.Absence] = {}
 
     def on_mount(self) -> None:
         """Measure traffic that no sample has, on a thread."""
@@ -141,7 +131,7 @@ class Details(TextWindow):
         if gpu is None or measure is None or gpu.pcie_sent is not None or gpu.uuid in self._traffic:
             return
 
-        def show(traffic: PcieTraffic | Absence) -> None:
+        def show(traffic: readings.PcieTraffic | readings.Absence) -> None:
             self._traffic[gpu.uuid] = traffic
             if self.is_mounted:
                 self.on_resize()
@@ -191,8 +181,8 @@ class Details(TextWindow):
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
         unattributed = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
         if gpu.uuid in self._traffic:
-            gpu = with_traffic(gpu, self._traffic[gpu.uuid])
-        heading, room = f"GPU {gpu_name(gpu, instance_names(self._gpus))}", max(LEAST, width - INDENT)
+            gpu = readings.with_traffic(gpu, self._traffic[gpu.uuid])
+        heading, room = f"GPU {readings.gpu_name(gpu, readings.instance_names(self._gpus))}", max(LEAST, width - INDENT)
         sections.append((heading, [*gpu_facts(gpu), *unattributed]))
         pieces: list[Content | tuple[str, str]] = []
         for title, facts in sections:
@@ -254,7 +244,7 @@ def folded(text: str, width: int) -> list[str]:
     return [*lines, line] if line else lines
 
 
-def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
+def process_facts(row: ProcessRow, process: readings.Process, taken_at: float) -> Facts:
     started, host_memory, now = process.started_at, process.host_memory, "none left"
     if row.now is not None:
         now = format_bytes(row.now, 2)
@@ -318,7 +308,7 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def gpu_facts(gpu: Gpu) -> Facts:
+def gpu_facts(gpu: readings.Gpu) -> Facts:
     memory = gpu.memory
     parts = {"used": memory.used, "driver": memory.reserved, "free": memory.free, "total": memory.total}
     known = [f"{name} {format_bytes(count)}" for name, count in parts.items() if count is not None]
@@ -367,7 +357,7 @@ def gpu_facts(gpu: Gpu) -> Facts:
     return facts
 
 
-def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
+def nobodys_facts(gpu: readings.Gpu, host: readings.Host, grown: int | None = None) -> Facts:
     """Return the bytes that no process accounts for, and the known causes.
 
     `grown` is the bytes by which its processes grew since the last look, if known.
@@ -376,14 +366,14 @@ def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
     if not count:
         return []
     if count < 0:
-        return [("unattributed", f"{format_bytes(count)}: {overlap(gpu, grown)}")]
-    known = ", ".join(causes(gpu, host)) or (
+        return [("unattributed", f"{format_bytes(count)}: {readings.overlap(gpu, grown)}")]
+    known = ", ".join(readings.causes(gpu, host)) or (
         "driver, managed memory, or left by exited processes; nothing reports which"
     )
     return [("unattributed", f"{format_bytes(count)}: {known}")]
 
 
-def _traffic(gpu: Gpu, sent: str, received: str) -> str:
+def _traffic(gpu: readings.Gpu, sent: str, received: str) -> str:
     """Return a link's traffic in both directions; both or neither are known."""
     out, into = getattr(gpu, sent), getattr(gpu, received)
     if out is None or into is None:
@@ -391,7 +381,7 @@ def _traffic(gpu: Gpu, sent: str, received: str) -> str:
     return f"{format_bytes(out)}/s sent, {format_bytes(into)}/s received"
 
 
-def _value(reading: Reading, name: str, form: str) -> str:
+def _value(reading: readings.Reading, name: str, form: str) -> str:
     value = getattr(reading, name)
     return why(reading, name) if value is None else form.format(value)
 

@@ -8,15 +8,7 @@ import msgspec
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate, Phase
-from vramtui.core.observation.probe_messages import (
-    Beat,
-    Hello,
-    MemoryCounters,
-    ObservedJob,
-    PhaseEnd,
-    ProbeDevice,
-    ProbePhase,
-)
+from vramtui.core.observation import probe_messages as messages
 from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import CONTEXT, RESERVED, SERVER, SMALL, TOTAL, TRAINING, DemoJob, DemoSource
@@ -33,22 +25,22 @@ STEP_SECONDS = 1.6
 FULL = 0.9  # of what is reserved while an evaluation runs
 # Seconds of a job's life at which the phases of its first step end.
 FIRST_STEP: dict[Phase, float] = {"build": 36.0, "input": 36.1, "forward": 39.0, "backward": 43.0, "step": 43.4}
-PHASES: tuple[ProbePhase, ...] = get_args(ProbePhase)
+PHASES: tuple[messages.ProbePhase, ...] = get_args(messages.ProbePhase)
 
 
-def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
+def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[messages.ObservedJob, ...]:
     """The reports of the demo's jobs by now, or `before` so many seconds: which preset they run, and figures where they
     are through their first steps.
     """
-    elapsed, heard, silent = demo.elapsed - before, list[ObservedJob](), list[ObservedJob]()
+    elapsed, heard, silent = demo.elapsed - before, list[messages.ObservedJob](), list[messages.ObservedJob]()
     for job, preset, share in JOBS:
         memory, lived = job.memory(elapsed), elapsed - job.started(elapsed)
         if memory is None:
             continue
         pid = job.pid + job.run(elapsed)
-        hello = Hello(v=1, pid=pid, at=0.0, command=tuple(job.command.split()), python="3.12.7", preset=preset)
+        hello = messages.Hello(v=1, pid=pid, at=0.0, command=tuple(job.command.split()), python="3.12.7", preset=preset)
         if share is None or lived <= SPEAKS_AFTER:
-            silent.append(ObservedJob(pid=pid).heard(hello))
+            silent.append(messages.ObservedJob(pid=pid).heard(hello))
             continue
         estimate = demo_estimate(preset, "H200")
         ledger, began = estimate.ledger, demo.began + job.started(elapsed)
@@ -62,7 +54,7 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
         peak, now = near(estimate.allocated), memory - CONTEXT
         reserved = max(stage.end for stage in job.stages) * MIB - CONTEXT
         allocated = min(peak, int(now * FULL))
-        counters = MemoryCounters(
+        counters = messages.MemoryCounters(
             index=0,
             allocated=allocated,
             allocated_peak=peak,
@@ -77,7 +69,7 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
         )
         # The first step takes the time that its stages take, all others the same.
         moments = tuple(
-            PhaseEnd(
+            messages.PhaseEnd(
                 at=began + FIRST_STEP.get(moment.phase, 0.0) + moment.step * STEP_SECONDS,
                 phase=moment.phase,
                 step=moment.step,
@@ -89,7 +81,7 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
             for moment in estimate.timeline
             if moment.phase in PHASES
         )
-        beat = Beat(
+        beat = messages.Beat(
             v=1,
             pid=pid,
             at=demo.began + elapsed,
@@ -104,11 +96,11 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
             },
             moments=moments,
         )
-        device = ProbeDevice(
+        device = messages.ProbeDevice(
             index=0, name="NVIDIA H200", total_memory=TOTAL - RESERVED, capability=(9, 0), uuid=demo.uuid(job.gpu)
         )
         hello = msgspec.structs.replace(hello, torch="2.9.0", devices=(device,))
-        heard.append(ObservedJob(pid=pid).heard(hello).heard(beat))
+        heard.append(messages.ObservedJob(pid=pid).heard(hello).heard(beat))
     return (*heard, *silent)
 
 

@@ -6,35 +6,13 @@ from collections.abc import Sequence
 import msgspec
 
 from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate import estimate as estimates
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import (
-    CATEGORIES,
-    USUAL_ERROR,
-    Estimate,
-    Line,
-    Moment,
-    Part,
-    Phase,
-    ledger_from_parts,
-)
 from vramtui.core.schema.models import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of, words_for
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.tape import (
-    CASTS,
-    FEATURES,
-    PIXELS,
-    SCRATCH,
-    TOWER,
-    TOWER_SOURCE,
-    WORKSPACES,
-    Program,
-    TapeStage,
-    TowerPass,
-    prefilled,
-    summed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context, cuda_context_bytes, cuda_context_spread
 from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE
@@ -47,24 +25,26 @@ from vramtui.estimators.torch_facts.cublas import Workspace
 CACHED_SHARE = 0.16
 RECOMPUTED_SHARE = 0.3
 ALWAYS = "from start to end"
-LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"})
+LASTING: frozenset[estimates.Line] = frozenset(
+    {"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"}
+)
 
 
 class Fact(msgspec.Struct, frozen=True):
     """A part without how much of it is alive when. `bytes` is its own full size, if that is known."""
 
-    line: Line
+    line: estimates.Line
     formula: str
     source: str
     lifetime: str = ALWAYS
     bytes: int = 0
     count: int = 0
 
-    def part(self, name: str, at_peak: int, most: int = 0) -> Part:
+    def part(self, name: str, at_peak: int, most: int = 0) -> estimates.Part:
         """Return the part of that name: `at_peak` bytes at the peak, and `most` at its own fullest moment."""
         size = max(self.bytes, at_peak, most)
         passing = f" + {size - self.bytes:,} B that pass through at the fullest moment" if size > self.bytes > 0 else ""
-        return Part(
+        return estimates.Part(
             name=name,
             line=self.line,
             bytes=size,
@@ -101,9 +81,9 @@ class MomentLog:
     """Named bytes at one moment after another. `end` marks the last moment of a phase."""
 
     def __init__(self) -> None:
-        self.noted: list[tuple[Phase, int, dict[str, int], bool]] = []
+        self.noted: list[tuple[estimates.Phase, int, dict[str, int], bool]] = []
 
-    def note(self, phase: Phase, step: int, sizes: dict[str, int], *, end: bool = True) -> None:
+    def note(self, phase: estimates.Phase, step: int, sizes: dict[str, int], *, end: bool = True) -> None:
         """At some moment of `phase` these parts are alive with these bytes."""
         self.noted.append((phase, step, sizes, end))
 
@@ -116,7 +96,7 @@ def assemble(
     other: int = 0,
     *,
     cache: Cached = USUAL_CACHE,
-) -> Estimate:
+) -> estimates.Estimate:
     """Put the estimate together."""
     phase, step, sizes, _ = max(moments.noted, key=lambda moment: sum(moment[2].values()))
     most: dict[str, int] = {}
@@ -124,7 +104,7 @@ def assemble(
         for name, size in there.items():
             if size > most.get(name, 0):
                 most[name] = size
-    leaves = dict.fromkeys(CATEGORIES, 0)
+    leaves = dict.fromkeys(estimates.CATEGORIES, 0)
     for name, size in sizes.items():
         line = facts[name].line
         if line in leaves:
@@ -145,24 +125,24 @@ def assemble(
     parts = [fact.part(name, sizes.get(name, 0), most[name]) for name, fact in facts.items() if most.get(name)]
     parts += [cached.part("cached", reserved - allocated), context_part(device, "the whole run")]
     context = cuda_context_bytes(device.capability)
-    return Estimate(
+    return estimates.Estimate(
         method="analytic",
         parts=tuple(parts),
-        ledger=ledger_from_parts(leaves, reserved=reserved, context=context, other=other),
+        ledger=estimates.ledger_from_parts(leaves, reserved=reserved, context=context, other=other),
         peak_phase=phase,
         peak_step=step,
         timeline=timeline,
         assumptions=assumptions,
-        error=USUAL_ERROR,
+        error=estimates.USUAL_ERROR,
     )
 
 
-def _timeline(moments: MomentLog, facts: dict[str, Fact], cache: Cached) -> tuple[Moment, ...]:
+def _timeline(moments: MomentLog, facts: dict[str, Fact], cache: Cached) -> tuple[estimates.Moment, ...]:
     """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
-    rows: list[Moment] = []
+    rows: list[estimates.Moment] = []
     reserved = peak = 0
     for phase, step, sizes, end in moments.noted:
-        lines = dict.fromkeys(CATEGORIES, 0)
+        lines = dict.fromkeys(estimates.CATEGORIES, 0)
         for name, size in sizes.items():
             lines[facts[name].line] += size  # type: ignore[index] # moments hold only the allocator's parts
         total = sum(lines.values())
@@ -174,7 +154,7 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], cache: Cached) -> tupl
         reserved = max(reserved, segments * SEGMENT_ROUNDING)
         if end:
             rows.append(
-                Moment(
+                estimates.Moment(
                     phase=phase,
                     step=step,
                     allocated=total,
@@ -193,7 +173,7 @@ def cached_share(run: TrainRun) -> float:
     return RECOMPUTED_SHARE if run.checkpointing in {"full", "selective-ops"} else CACHED_SHARE
 
 
-def context_part(device: Device, lifetime: str) -> Part:
+def context_part(device: Device, lifetime: str) -> estimates.Part:
     """The CUDA context where kernels are loaded when first used."""
     size, (major, minor) = cuda_context_bytes(device.capability), device.capability
     context = Fact(
@@ -211,7 +191,7 @@ def loading_of(run: Run) -> ModuleLoading:
     return run.module_loading if isinstance(run, (TrainRun, InferRun)) else "lazy"
 
 
-def with_module_loading(estimate: Estimate, run: Run, device: Device) -> Estimate:
+def with_module_loading(estimate: estimates.Estimate, run: Run, device: Device) -> estimates.Estimate:
     """`estimate`, which counts the context of lazy loading, with the one that the job has."""
     if loading_of(run) == "lazy":
         return estimate
@@ -259,7 +239,7 @@ def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
     )
 
 
-def model_facts(program: Program, weights: BlockBytes, apart: int = 0) -> dict[str, Fact]:
+def model_facts(program: tapes.Program, weights: BlockBytes, apart: int = 0) -> dict[str, Fact]:
     """Weights and what else belongs to the model; `apart` bytes of the weights are parts of their own."""
     recipe, trained = program.recipe, program.trained_numel
     terms, kind = [], "frozen parameters" if trained else "parameters"
@@ -296,7 +276,7 @@ def model_facts(program: Program, weights: BlockBytes, apart: int = 0) -> dict[s
     }
 
 
-def tower_facts(program: Program) -> dict[str, Fact]:
+def tower_facts(program: tapes.Program) -> dict[str, Fact]:
     """The frozen weights of each tower for images or sound and of what joins it to the words."""
     return {
         f"weights: {name}": Fact(
@@ -311,61 +291,63 @@ def tower_facts(program: Program) -> dict[str, Fact]:
     }
 
 
-def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
+def tower_pass_facts(tower: tapes.TowerPass | None) -> dict[str, Fact]:
     if tower is None:
         return {}
     return {
-        PIXELS: Fact(
+        tapes.PIXELS: Fact(
             "inputs",
             "numbers of images and spectrograms, 4 B each as a processor makes them",
-            TOWER_SOURCE,
+            tapes.TOWER_SOURCE,
             "a whole pass",
             bytes=tower.pixels,
         ),
-        TOWER: Fact(
+        tapes.TOWER: Fact(
             "activations",
             tower.formula,
-            TOWER_SOURCE,
+            tapes.TOWER_SOURCE,
             "while the tower runs" if not tower.saved else "from before the words to the end of the backward pass",
             bytes=tower.fullest,
         ),
-        FEATURES: Fact(
+        tapes.FEATURES: Fact(
             "activations",
             "what images and sound become in the sequence",
-            TOWER_SOURCE,
+            tapes.TOWER_SOURCE,
             "while the words are read",
             bytes=tower.features,
         ),
     }
 
 
-def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Workspace, what: str) -> dict[str, Fact]:
+def passing_facts(
+    program: tapes.Program, stages: Sequence[tapes.TapeStage], workspace: Workspace, what: str
+) -> dict[str, Fact]:
     groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
     code, passing = "the model's code", "within one pass"
     words = f"tensors on their way over {what}, at their fullest; none is kept"
     return {
         **{group: Fact("activations", words, code, passing) for group in groups},
-        SCRATCH: Fact("temporaries", "operators' own", code, passing),
-        CASTS: Fact("temporaries", "autocast's copies", code, passing),
+        tapes.SCRATCH: Fact("temporaries", "operators' own", code, passing),
+        tapes.CASTS: Fact("temporaries", "autocast's copies", code, passing),
         "inputs": Fact("inputs", program.inputs_formula, "the batch", passing, bytes=program.inputs),
-        WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
+        tapes.WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
     }
 
 
-def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
+def estimate_forward(program: tapes.Program, run: InferRun, device: Device) -> estimates.Estimate:
     """The estimate of one forward pass, of a model that generates nothing."""
     weights = program.weights
     workspace = workspace_for(run, device)
     built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
     fed = built | {"inputs": program.inputs}
-    working = fed | {WORKSPACES: workspace.persistent}
-    done = prefilled(program.stages, workspace)
+    working = fed | {tapes.WORKSPACES: workspace.persistent}
+    done = tapes.prefilled(program.stages, workspace)
     moments = MomentLog()
     moments.note("build", 0, built)
     moments.note("input", 0, fed)
-    moments.note("forward", 0, summed(fed, done.early), end=False)
-    moments.note("forward", 0, summed(working, done.late), end=False)
-    moments.note("forward", 0, summed(working, done.end))
+    moments.note("forward", 0, tapes.summed(fed, done.early), end=False)
+    moments.note("forward", 0, tapes.summed(working, done.late), end=False)
+    moments.note("forward", 0, tapes.summed(working, done.end))
     facts = model_facts(program, weights) | passing_facts(
         program, program.stages, workspace, f"a batch of {run.batch_size}"
     )

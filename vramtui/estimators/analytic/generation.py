@@ -50,19 +50,7 @@ from vramtui.estimators.analytic.sizes.precision import (
     state_bytes,
 )
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
-from vramtui.estimators.analytic.tape.tape import (
-    FEATURES,
-    GROWTH,
-    KV_CACHE,
-    PIXELS,
-    TOWER,
-    BytesByGroup,
-    Program,
-    TapeStage,
-    TowerPass,
-    prefilled,
-    summed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
@@ -189,10 +177,10 @@ class Generation:
             run, self.recipe.compute, self.length, self._kinds(0, self.model.num_hidden_layers)
         )
         self.tokens = run.batch_size * self.sequence
-        self.tower: TowerPass | None = None
+        self.tower: tapes.TowerPass | None = None
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
         self.prompt = self.stages(self.sequence, 0)
-        self.program = Program(
+        self.program = tapes.Program(
             frozen=share_tensors(share),
             trained=(),
             recipe=self.recipe,
@@ -218,37 +206,41 @@ class Generation:
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
         if self.tower is not None:
-            fed[PIXELS] = self.tower.pixels
-            moments.note("prefill", 0, fed | {TOWER: self.tower.fullest, "workspaces": self.workspace.bytes}, end=False)
-            fed[FEATURES] = self.tower.features
+            fed[tapes.PIXELS] = self.tower.pixels
+            moments.note(
+                "prefill", 0, fed | {tapes.TOWER: self.tower.fullest, "workspaces": self.workspace.bytes}, end=False
+            )
+            fed[tapes.FEATURES] = self.tower.features
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace.persistent}
 
-        def cached(sizes: BytesByGroup) -> BytesByGroup:
+        def cached(sizes: tapes.BytesByGroup) -> tapes.BytesByGroup:
             """Return the run with the cache's bytes by the model's own list of caches, if it has one."""
-            return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)} if self.share.model.caches else sizes
+            return {**sizes, tapes.KV_CACHE: self.cache_bytes(self.sequence)} if self.share.model.caches else sizes
 
-        prefill, within = prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}
-        moments.note("prefill", 0, summed(fed, cached(prefill.early), within), end=False)
-        moments.note("prefill", 0, summed(working, cached(prefill.late), within), end=False)
-        moments.note("prefill", 0, summed(working, cached(prefill.end)))
+        prefill, within = tapes.prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}
+        moments.note("prefill", 0, tapes.summed(fed, cached(prefill.early), within), end=False)
+        moments.note("prefill", 0, tapes.summed(working, cached(prefill.late), within), end=False)
+        moments.note("prefill", 0, tapes.summed(working, cached(prefill.end)))
         stages = list(self.prompt)
         if self.run.new_tokens > 1:
-            cache = {KV_CACHE: self.cache_bytes(self.length)}
+            cache = {tapes.KV_CACHE: self.cache_bytes(self.length)}
             last = self.stages(1, self.length - 1)
             stages += last
-            working = {name: size for name, size in working.items() if name not in {PIXELS, FEATURES}}
+            working = {name: size for name, size in working.items() if name not in {tapes.PIXELS, tapes.FEATURES}}
             within = {HELD: self.held_bytes(1, self.length - 1)}
-            moments.note("decode", 0, summed(working, cache, prefilled(last, self.workspace).late, within), end=False)
-            moments.note("decode", 0, summed(working, cache))
+            moments.note(
+                "decode", 0, tapes.summed(working, cache, tapes.prefilled(last, self.workspace).late, within), end=False
+            )
+            moments.note("decode", 0, tapes.summed(working, cache))
         facts = self._facts(stages)
         if ranks == 1:
             return assemble(moments, facts, self.device, self._notes())
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks, self.device.capability))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks, self.device.capability)))
 
-    def stages(self, sequence: int, past: int) -> list[TapeStage]:
+    def stages(self, sequence: int, past: int) -> list[tapes.TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
         setting = Setting(
             recipe=self.recipe,
@@ -265,7 +257,7 @@ class Generation:
             self.tower = tower_pass(self.share.model, self.run, setting)
         writer = Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size
-        stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
+        stages = [tapes.TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
         for first, count in stretches(self.model, set()):
             start = self.share.first + first
             for kind in reversed(decoder_spec(self.share.model).caches_by_kind(start, start + count)):
@@ -273,8 +265,8 @@ class Generation:
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
                 tape = Decoder(self.model, windowed).block(first, tracked=False)
-                stages.append(TapeStage(tape, kind.layers))
-        return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
+                stages.append(tapes.TapeStage(tape, kind.layers))
+        return [*stages, tapes.TapeStage(writer.answer())] if self.share.ends else stages
 
     def held_bytes(self, sequence: int, past: int) -> int:
         """Bytes that transformers' forward() keeps in its variables: embeddings, positions, a mask.
@@ -310,7 +302,7 @@ class Generation:
         kinds = self._kinds(self.share.first, self.share.stop)
         return sum(kind.layers * self.cache.layer(self.share.model, kind, length) for kind in kinds)
 
-    def _facts(self, stages: list[TapeStage]) -> dict[str, Fact]:
+    def _facts(self, stages: list[tapes.TapeStage]) -> dict[str, Fact]:
         model = self.share.model
         kinds = self._kinds(self.share.first, self.share.stop)
         cache = Fact(
@@ -328,7 +320,7 @@ class Generation:
             "transformers, modeling_llama.py, LlamaModel.forward: its variables",
             "a whole pass",
         )
-        named = {KV_CACHE: cache, GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
+        named = {tapes.KV_CACHE: cache, tapes.GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
         towers = tower_facts(self.program)
         facts = model_facts(self.program, self.weights, sum(fact.bytes for fact in towers.values()))
@@ -337,7 +329,7 @@ class Generation:
             own = self.draft._facts(self.draft.prompt)  # noqa: SLF001 - of its own kind
             source = "Leviathan et al. 2022 (arXiv 2211.17192)"
             facts[DRAFT] = msgspec.structs.replace(own["weights"], source=source)
-            facts[DRAFT_CACHE] = msgspec.structs.replace(own[KV_CACHE], source=source)
+            facts[DRAFT_CACHE] = msgspec.structs.replace(own[tapes.KV_CACHE], source=source)
         return facts | transient
 
     def _notes(self) -> tuple[str, ...]:
@@ -399,13 +391,13 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
     moments.note("build", 0, built)
     fed = built | {"inputs": program.inputs}
     working = fed | {"workspaces": workspace.persistent}
-    encoded = prefilled(stages[:first], workspace)
-    moments.note("prefill", 0, summed(fed, encoded.early), end=False)
-    moments.note("prefill", 0, summed(working, encoded.late), end=False)
-    after = summed(working, encoded.end)
-    begun = prefilled(stages[first:], workspace)
-    moments.note("prefill", 0, summed(after, begun.late), end=False)
-    moments.note("prefill", 0, summed(after, begun.end))
+    encoded = tapes.prefilled(stages[:first], workspace)
+    moments.note("prefill", 0, tapes.summed(fed, encoded.early), end=False)
+    moments.note("prefill", 0, tapes.summed(working, encoded.late), end=False)
+    after = tapes.summed(working, encoded.end)
+    begun = tapes.prefilled(stages[first:], workspace)
+    moments.note("prefill", 0, tapes.summed(after, begun.late), end=False)
+    moments.note("prefill", 0, tapes.summed(after, begun.end))
     layers, each = model.decoder_layers, model.d_kv or model.d_model // model.num_attention_heads
     if run.new_tokens > 1:
         # Keys and values of every decoder layer, of the target so far and of the source, each in its own tensor.
@@ -414,13 +406,13 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
         last = EncoderDecoder(model, run, device)
         before = Cache(past=run.new_tokens - 1, itemsize=itemsize)
         last.decoder(BlockSide(tokens=1, source=last.source, cache=before))
-        after = summed(after, {KV_CACHE: cached})
-        moments.note("decode", 0, summed(after, prefilled(last.net.stages, workspace).late), end=False)
+        after = tapes.summed(after, {tapes.KV_CACHE: cached})
+        moments.note("decode", 0, tapes.summed(after, tapes.prefilled(last.net.stages, workspace).late), end=False)
         moments.note("decode", 0, after)
     facts = {
         **model_facts(program, weights),
         **passing_facts(program, stages, workspace, f"{run.batch_size} samples"),
-        KV_CACHE: Fact(
+        tapes.KV_CACHE: Fact(
             "kv_cache",
             f"2 x {layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the target + "
             f"{writer.source:,} of the source) x {model.num_attention_heads} heads x {each} x {itemsize} B",
@@ -428,7 +420,7 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
             "one generation",
             count=4 * layers,
         ),
-        GROWTH: Fact(
+        tapes.GROWTH: Fact(
             "temporaries",
             "one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
             "transformers, cache_utils.py, DynamicLayer.update",

@@ -19,17 +19,7 @@ from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.ops.decoder_builder import EXPERTS
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
-from vramtui.estimators.analytic.sizes.partition import (
-    Share,
-    check_parallel,
-    divided,
-    nccl_bytes,
-    nccl_part,
-    part_of,
-    place_of,
-    share_tensors,
-    telling_shares,
-)
+from vramtui.estimators.analytic.sizes import partition
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, blocks_of, quantized
 from vramtui.estimators.analytic.tape.tape import (
     EMBEDDINGS,
@@ -319,7 +309,7 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
     return buffers
 
 
-def link_buffers(share: Share, parallel: Parallel, tokens: int, itemsize: int) -> list[Buffer]:
+def link_buffers(share: partition.Share, parallel: Parallel, tokens: int, itemsize: int) -> list[Buffer]:
     """The buffers of one rank; `tokens` tokens of its own part of the sequence, `itemsize` bytes a number."""
     model, stream = share.model, tokens * share.model.hidden_size * itemsize
     buffers = []
@@ -359,13 +349,13 @@ ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})
 RECEIVED = "activations: received from the rank before"
 
 
-def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:
+def run_of(run: TrainRun, share: partition.Share, sequence: int) -> TrainRun:
     """The run as this rank sees it: its part of the sequence, and of the frozen layers those that are here."""
     frozen = min(max(run.frozen_layers - share.first, 0), share.layers)
     return msgspec.structs.replace(run, sequence_length=sequence, frozen_layers=frozen)
 
 
-def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, itemsize: int) -> list[TapeStage]:
+def own_stages(stages: Sequence[TapeStage], share: partition.Share, numel: int, itemsize: int) -> list[TapeStage]:
     """The stages of a decoder (embeddings, blocks, loss) that run on this rank.
 
     `numel` numbers of `itemsize` bytes arrive from the rank before.
@@ -421,7 +411,7 @@ def _along(storage: Storage, wide: int) -> bool:
     return storage.group in ALONG_SEQUENCE or (storage.numel == wide and "dropout" in storage.label)
 
 
-def in_flight(share: Share, micro_batches: int, chunks: int = 1) -> tuple[int, int]:
+def in_flight(share: partition.Share, micro_batches: int, chunks: int = 1) -> tuple[int, int]:
     """Micro-batches whose activations this rank holds at once under 1F1B, as a fraction (over `chunks`).
 
     Each rank runs ahead by as many as there are ranks after it; interleaved over `chunks` stretches of layers it runs
@@ -486,14 +476,14 @@ class ShardedTrainer:
         narayanan = "Narayanan et al. 2021 (arXiv 2104.04473)"
         facts[RECEIVED] = Fact("activations", "what the rank before hands on", narayanan, "from forward to backward")
         ranks, capability = self.parallel.ranks, trainer.device.capability
-        other, share = trainer.states.paged + nccl_bytes(ranks, capability), cached_share(trainer.run)
+        other, share = trainer.states.paged + partition.nccl_bytes(ranks, capability), cached_share(trainer.run)
         aside, left = (sum(getattr(one, name) for one in self.buffers) for name in ("aside", "left"))
         cache = Cached(share, aside)
         if left:
             room = trainer.device.total_memory - cuda_context_bytes(capability) - other
             cache = Cached(share, aside, left, "gathered weights", room)
         estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=cache)
-        outside = (*trainer.outside, *((nccl_part(ranks, capability),) if ranks > 1 else ()))
+        outside = (*trainer.outside, *((partition.nccl_part(ranks, capability),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
 
@@ -526,7 +516,7 @@ def with_policy(program: Program, run: TrainRun, sharing: Sharing) -> Program:
 
 
 def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
-    check_parallel(model, parallel)
+    partition.check_parallel(model, parallel)
     sharing = sharing_of(parallel)
     if not isinstance(model, TransformerModel):
         program = with_policy(program_of(model, written_run(run, sharing), device), run, sharing)
@@ -536,15 +526,17 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
         return _with_notes(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
-    ranks = telling_shares(model, parallel, (run.frozen_layers,))
+    ranks = partition.telling_shares(model, parallel, (run.frozen_layers,))
     estimates = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(estimates, key=lambda pair: pair[1].process)
     return _with_notes(estimate, parallel, _notes(worst, estimates, parallel, run.gradient_accumulation_steps))
 
 
-def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
+def _of_rank(
+    share: partition.Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel
+) -> Estimate:
     """The estimate of a rank from its tensors and passes, whole along the data ranks."""
-    sharing, part = sharing_of(parallel), part_of(share)
+    sharing, part = sharing_of(parallel), partition.part_of(share)
     mine = run_of(written_run(run, sharing), share, -(-sequence_of(model, run) // parallel.context))
     program = program_of(part, mine, device)
     tokens = mine.batch_size * (mine.sequence_length or 1)
@@ -553,12 +545,12 @@ def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Devic
         split_sequence(stages, parallel.tensor, tokens * model.hidden_size)
     spec, first = decoder_spec(part), mine.frozen_layers
     frozen: tuple[Parameter, ...] = ()
-    trained = share_tensors(share)
+    trained = partition.share_tensors(share)
     if mine.lora is not None:
         frozen, trained = trained, adapter_tensors(spec, mine.lora)
     elif first:
         below, above = (
-            [divided(tensor, share.experts) for tensor in spec.block_tensors(start, stop)]
+            [partition.divided(tensor, share.experts) for tensor in spec.block_tensors(start, stop)]
             for start, stop in ((0, first), (first, share.layers))
         )
         frozen = (*(spec.tensors_before() if share.begins else ()), *below)
@@ -580,7 +572,7 @@ def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Devic
 
 
 def _notes(
-    worst: Share, ranks: list[tuple[Share, Estimate]], parallel: Parallel, micro_batches: int
+    worst: partition.Share, ranks: list[tuple[partition.Share, Estimate]], parallel: Parallel, micro_batches: int
 ) -> tuple[str, ...]:
     ways = {name: getattr(parallel, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
     spread = ", ".join(f"{name} {count}" for name, count in ways.items() if count > 1)
@@ -592,7 +584,7 @@ def _notes(
         notes.append("every rank holds the same")
     else:
         sizes = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in ranks if share != worst)
-        notes.append(f"worst rank: {place_of(worst)}; the others {sizes}")
+        notes.append(f"worst rank: {partition.place_of(worst)}; the others {sizes}")
     return tuple(notes)
 
 

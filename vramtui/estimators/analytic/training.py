@@ -22,25 +22,7 @@ from vramtui.estimators.analytic.assemble import (
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.tape import (
-    BACKWARD,
-    CASTS,
-    FEATURES,
-    GRADIENTS,
-    PIXELS,
-    SCRATCH,
-    TOWER,
-    WORKSPACES,
-    BytesByGroup,
-    Passes,
-    Program,
-    SavedTensors,
-    drop_gradients,
-    passing_groups,
-    replayed,
-    saved_by_group,
-    summed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import Workspace
@@ -64,19 +46,19 @@ class BesideTraining(msgspec.Struct, frozen=True):
             the others.
     """
 
-    always: BytesByGroup = {}
-    forward: BytesByGroup = {}
-    between: BytesByGroup = {}
-    backward: BytesByGroup = {}
-    loss: BytesByGroup | None = None
-    last: BytesByGroup | None = None
-    first: BytesByGroup | None = None
+    always: tapes.BytesByGroup = {}
+    forward: tapes.BytesByGroup = {}
+    between: tapes.BytesByGroup = {}
+    backward: tapes.BytesByGroup = {}
+    loss: tapes.BytesByGroup | None = None
+    last: tapes.BytesByGroup | None = None
+    first: tapes.BytesByGroup | None = None
 
 
 class Trainer:
     """One training job's sizes, which a rank of several changes to its own; `follow` goes through two steps."""
 
-    def __init__(self, program: Program, run: TrainRun, device: Device) -> None:
+    def __init__(self, program: tapes.Program, run: TrainRun, device: Device) -> None:
         if run.compile:
             program = compile_program(program)
         self.program, self.run, self.device = program, run, device
@@ -96,24 +78,24 @@ class Trainer:
         self.workspace = workspace_for(run, device) if multiplies else Workspace()
         self.extra = BesideTraining()
         if run.optimizer_in_backward:
-            drop_gradients(program.stages)
+            tapes.drop_gradients(program.stages)
             largest = max((rounded(one.numel * recipe.weights) for one in program.trained), default=0)
-            self.gradients, self.extra = BlockBytes(), BesideTraining(backward={GRADIENTS: largest})
+            self.gradients, self.extra = BlockBytes(), BesideTraining(backward={tapes.GRADIENTS: largest})
             self.states = msgspec.structs.replace(self.states, step=0, step_formula="within the backward pass")
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
-        self.before: BytesByGroup = {}
+        self.before: tapes.BytesByGroup = {}
         self.before_facts: dict[str, Fact] = {}
 
     @cached_property
-    def first(self) -> Passes:
-        return replayed(self.program.stages, workspace=self.workspace)
+    def first(self) -> tapes.Passes:
+        return tapes.replayed(self.program.stages, workspace=self.workspace)
 
     @cached_property
-    def later(self) -> Passes:
+    def later(self) -> tapes.Passes:
         """Another one, which adds to the gradients that are there."""
         if self.run.gradient_accumulation_steps == 1:
             return self.first
-        return replayed(self.program.stages, accumulate=True, workspace=self.workspace)
+        return tapes.replayed(self.program.stages, accumulate=True, workspace=self.workspace)
 
     def follow(self) -> MomentLog:
         """Every moment of steps 0 and 1; from then on every step is like step 1."""
@@ -133,59 +115,67 @@ class Trainer:
                 resting |= states
             threads = 2 if step else 0  # of the main one and autograd's, those that have their workspaces already
             inputs = {"inputs": program.inputs + program.loss}
-            fed = summed(resting | self.extra.always, inputs, self._workspaces(threads))
+            fed = tapes.summed(resting | self.extra.always, inputs, self._workspaces(threads))
             if step:
-                moments.note("input", step, summed(fed, inputs), end=False)
+                moments.note("input", step, tapes.summed(fed, inputs), end=False)
             if self.before:
-                moments.note("input", step, summed(fed, self.before), end=False)
+                moments.note("input", step, tapes.summed(fed, self.before), end=False)
             moments.note("input", step, fed)
             tower = program.tower
             if tower is not None:
                 # A tower's pass over the images comes before the words are read.
-                fed = summed(fed, {PIXELS: tower.pixels})
-                passing = {WORKSPACES: self.workspace.passing}
-                moments.note("forward", step, summed(fed, {TOWER: tower.fullest}, passing), end=False)
-                fed = summed(fed, {TOWER: tower.saved, FEATURES: tower.features})
+                fed = tapes.summed(fed, {tapes.PIXELS: tower.pixels})
+                passing = {tapes.WORKSPACES: self.workspace.passing}
+                moments.note("forward", step, tapes.summed(fed, {tapes.TOWER: tower.fullest}, passing), end=False)
+                fed = tapes.summed(fed, {tapes.TOWER: tower.saved, tapes.FEATURES: tower.features})
             done = self._micro_batch(moments, step, fed, self.first, {}, threads)
             if self.run.gradient_accumulation_steps > 1:
-                done = self._micro_batch(moments, step, fed, self.later, {GRADIENTS: self.gradients.bytes}, 2)
-            stepping = done if step or self.states.from_build else summed(done, states)
-            moments.note("step", step, summed(done, {"gradient clipping": self.clipping}), end=False)
+                done = self._micro_batch(moments, step, fed, self.later, {tapes.GRADIENTS: self.gradients.bytes}, 2)
+            stepping = done if step or self.states.from_build else tapes.summed(done, states)
+            moments.note("step", step, tapes.summed(done, {"gradient clipping": self.clipping}), end=False)
             passing = {"fp32 gradients": self.master.bytes, "step temporaries": self.states.step}
-            moments.note("step", step, summed(stepping, passing), end=False)
+            moments.note("step", step, tapes.summed(stepping, passing), end=False)
             moments.note("step", step, stepping)
-            moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
+            moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != tapes.GRADIENTS})
         return moments
 
     def _micro_batch(
-        self, moments: MomentLog, step: int, fed: BytesByGroup, passes: Passes, constant: BytesByGroup, threads: int
-    ) -> BytesByGroup:
+        self,
+        moments: MomentLog,
+        step: int,
+        fed: tapes.BytesByGroup,
+        passes: tapes.Passes,
+        constant: tapes.BytesByGroup,
+        threads: int,
+    ) -> tapes.BytesByGroup:
         """Forward and backward, with what else is there at each moment; `threads` have their workspaces already."""
         extra, ahead, back, tower = self.extra, passes.forward, passes.backward, self.program.tower
-        start = summed({name: size for name, size in fed.items() if name != WORKSPACES}, constant)
-        one, two = (summed(start, self._workspaces(count)) for count in (max(threads, 1), 2))
-        none = summed(start, self._workspaces(threads))
-        moments.note("forward", step, summed(none, extra.forward, ahead.early), end=False)
-        moments.note("forward", step, summed(one, extra.forward, ahead.late), end=False)
-        moments.note("forward", step, summed(one, extra.between, ahead.end))
+        start = tapes.summed({name: size for name, size in fed.items() if name != tapes.WORKSPACES}, constant)
+        one, two = (tapes.summed(start, self._workspaces(count)) for count in (max(threads, 1), 2))
+        none = tapes.summed(start, self._workspaces(threads))
+        moments.note("forward", step, tapes.summed(none, extra.forward, ahead.early), end=False)
+        moments.note("forward", step, tapes.summed(one, extra.forward, ahead.late), end=False)
+        moments.note("forward", step, tapes.summed(one, extra.between, ahead.end))
         last = extra.backward if extra.last is None else extra.last
         first = extra.backward if extra.first is None else extra.first
-        moments.note("backward", step, summed(one, last if extra.loss is None else extra.loss, back.early), end=False)
+        moments.note(
+            "backward", step, tapes.summed(one, last if extra.loss is None else extra.loss, back.early), end=False
+        )
         for within, fullest in zip((last, extra.backward, first), passes.regions, strict=True):
             if fullest:
-                moments.note("backward", step, summed(two, within, fullest), end=False)
-        done = summed(two, back.end)
+                moments.note("backward", step, tapes.summed(two, within, fullest), end=False)
+        done = tapes.summed(two, back.end)
         moments.note("backward", step, done)
         if tower is None:
             return done
         # The tower's backward pass comes last; its gradients stay.
-        left = {name: size for name, size in done.items() if name not in {TOWER, FEATURES}}
-        passing = {WORKSPACES: self.workspace.passing}
-        moments.note("backward", step, summed(left, {TOWER: tower.backward}, passing), end=False)
-        return summed(left, {GRADIENTS: tower.gradients})
+        left = {name: size for name, size in done.items() if name not in {tapes.TOWER, tapes.FEATURES}}
+        passing = {tapes.WORKSPACES: self.workspace.passing}
+        moments.note("backward", step, tapes.summed(left, {tapes.TOWER: tower.backward}, passing), end=False)
+        return tapes.summed(left, {tapes.GRADIENTS: tower.gradients})
 
-    def _workspaces(self, threads: int) -> BytesByGroup:
-        return {WORKSPACES: self.workspace.persistent * threads}
+    def _workspaces(self, threads: int) -> tapes.BytesByGroup:
+        return {tapes.WORKSPACES: self.workspace.persistent * threads}
 
     def estimate(self) -> Estimate:
         estimate = assemble(
@@ -223,10 +213,10 @@ class Trainer:
         lifetime = "from forward to backward"
         if self.run.checkpointing != "none":
             lifetime = "made again in the backward pass of its block"
-        kept_by = saved_by_group(program.stages)
+        kept_by = tapes.saved_by_group(program.stages)
         saved_facts = {
             group: Fact(
-                "temporaries" if group == CASTS else "activations",
+                "temporaries" if group == tapes.CASTS else "activations",
                 _formula_of(tensors),
                 AUTOGRAD_SOURCE,
                 "from the first block to the last" if group.endswith("stream") else lifetime,
@@ -237,12 +227,12 @@ class Trainer:
         }
         passed_on = {
             group: Fact(
-                "temporaries" if group == CASTS else "activations",
+                "temporaries" if group == tapes.CASTS else "activations",
                 "passed on at once; autograd keeps none of it",
                 AUTOGRAD_SOURCE,
                 "within its operators",
             )
-            for group in passing_groups(program.stages, kept_by)
+            for group in tapes.passing_groups(program.stages, kept_by)
         }
         loss = f"; and {program.loss:,} B that the last mse_loss keeps" if program.loss else ""
         return {
@@ -302,14 +292,16 @@ class Trainer:
                 "one step",
                 bytes=program.inputs + program.loss,
             ),
-            WORKSPACES: workspace_fact(self.workspace, "one for the forward pass's thread, one for autograd's", 2),
-            BACKWARD: Fact(
+            tapes.WORKSPACES: workspace_fact(
+                self.workspace, "one for the forward pass's thread, one for autograd's", 2
+            ),
+            tapes.BACKWARD: Fact(
                 "temporaries",
                 "the gradients of activations alive together at the fullest moment of the backward pass",
                 AUTOGRAD_SOURCE,
                 "within the backward pass of its block",
             ),
-            SCRATCH: Fact(
+            tapes.SCRATCH: Fact(
                 "temporaries",
                 "what the operator at the fullest moment needs for itself: partial sums, products on the way",
                 "PyTorch, aten/src/ATen/native/cuda",
@@ -318,7 +310,7 @@ class Trainer:
         }
 
 
-def _formula_of(tensors: Sequence[SavedTensors]) -> str:
+def _formula_of(tensors: Sequence[tapes.SavedTensors]) -> str:
     """Return the tensors of a group by how often they occur: `12 x (196,608 x 2 B (queries) + ...)`.
 
     A block of 1 MiB and more may be up to 1 MiB larger than its tensor (c10/cuda/CUDACachingAllocator.cpp).
@@ -335,7 +327,7 @@ def _formula_of(tensors: Sequence[SavedTensors]) -> str:
     return f"{formula} + {blocks:,} B by which blocks are larger"
 
 
-def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:
+def estimate_training(program: tapes.Program, run: TrainRun, device: Device) -> Estimate:
     return Trainer(program, run, device).estimate()
 
 

@@ -14,16 +14,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
-from vramtui.estimators.planner.planner import (
-    LENGTHS,
-    Correction,
-    FitResult,
-    Planner,
-    answer_for,
-    usual_key,
-    value_at,
-    with_values,
-)
+from vramtui.estimators.planner import planner
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]
@@ -44,14 +35,14 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: Axis, down: Axis) -> Grid:
     """The process's bytes for pairs of two keys' values; raises UserError if a key is not a whole number."""
     for key in (across[0], down[0]):
-        value_at(workload, key, "--over")
+        planner.value_at(workload, key, "--over")
     xs, ys = tuple(sorted(set(across[1]))), tuple(sorted(set(down[1])))
     room = device.total_memory
 
     @cache
     def size(x: int, y: int) -> int | None:
         try:
-            return estimator.estimate(with_values(workload, {across[0]: x, down[0]: y}), device).process
+            return estimator.estimate(planner.with_values(workload, {across[0]: x, down[0]: y}), device).process
         except UserError:
             return None
 
@@ -163,7 +154,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
         """`largest` in a table: `>131,072` where the model's length ends before the memory, `≈9` of a quick figure."""
         if self.largest is None:
             return UNKNOWN
-        beyond = self.own is not None and self.key in LENGTHS and self.largest > self.own
+        beyond = self.own is not None and self.key in planner.LENGTHS and self.largest > self.own
         return f">{self.own:,}" if beyond else f"{'≈' if self.is_quick else ''}{self.largest:,}"
 
 
@@ -180,9 +171,9 @@ def card_fits(
     """The job on each of `cards`, one at a step. `exact`, which may take a hundred times as long, says what it needs;
     the largest size is one of `estimator`, moved by the difference between the two.
     """
-    key = usual_key(workload)
+    key = planner.usual_key(workload)
     for card in cards:
-        answer, group = answer_for(exact or estimator, workload, card), group_of(card.name)
+        answer, group = planner.answer_for(exact or estimator, workload, card), group_of(card.name)
         if answer.process is None:
             yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
             continue
@@ -194,18 +185,20 @@ def card_fits(
             note=answer.reason,
             unknown=unknown_of(workload.model),
         )
-        quick = answer_for(estimator, workload, card).process
-        correction = None if quick in {None, answer.process} else Correction(answer.process, quick or answer.process)
+        quick = planner.answer_for(estimator, workload, card).process
+        correction = (
+            None if quick in {None, answer.process} else planner.Correction(answer.process, quick or answer.process)
+        )
         fewest = 1 if answer.fits and can_share(workload) else None
         if can_share(workload) and not answer.fits:
-            shared = ((count, answer_for(estimator, over_fsdp(workload, count), card)) for count in FSDP[1:])
+            shared = ((count, planner.answer_for(estimator, over_fsdp(workload, count), card)) for count in FSDP[1:])
             fewest = next((count for count, one in shared if one.fits), None)
         yield CardFit(
             card=card,
             group=group,
             fit=fit,
             key=key,
-            largest=Planner(estimator, workload, card).edge(key, correction).largest,
+            largest=planner.Planner(estimator, workload, card).edge(key, correction).largest,
             is_quick=correction is not None,
             fsdp=fewest,
             reason=answer.reason,
@@ -239,7 +232,7 @@ class SharedJob(NamedTuple):
     way: str
     cards: int
     workload: Workload
-    answer: FitResult
+    answer: planner.FitResult
 
     @property
     def settings(self) -> str:
@@ -261,14 +254,14 @@ def shared_job(
     each card has its own batch, else tensor parallel.
     """
     if cards == 1:
-        return SharedJob("", 1, workload, answer_for(estimator, workload, device))
+        return SharedJob("", 1, workload, planner.answer_for(estimator, workload, device))
     former, shares = workload.parallel or Parallel(), dict[str, Workload]()
     if can_share(workload):
         shares[BY_FSDP] = over_fsdp(workload, cards)
     if former.ranks == 1 and linked:
         tensor = msgspec.structs.replace(former, tensor=cards)
         shares[TENSOR] = msgspec.structs.replace(workload, parallel=tensor)
-    ways = (SharedJob(way, cards, job, answer_for(estimator, job, device)) for way, job in shares.items())
+    ways = (SharedJob(way, cards, job, planner.answer_for(estimator, job, device)) for way, job in shares.items())
     known = [one for one in ways if one.answer.process is not None]
     usual = BY_FSDP if isinstance(workload.run, TrainRun) else TENSOR
     return min(known, key=lambda one: (not one.answer.fits, one.way != usual), default=None)

@@ -7,20 +7,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
-from vramtui.core.schema.models import (
-    ConvNetModel,
-    DiffusionTransformerModel,
-    EncoderDecoderModel,
-    EncoderModel,
-    LayerCache,
-    Model,
-    PipelineModel,
-    Place,
-    SequentialModel,
-    TensorGroup,
-    TransformerModel,
-    UNetModel,
-)
+from vramtui.core.schema import models as kinds
 from vramtui.core.schema.workload import Lora
 from vramtui.models.spec import (
     AttentionModule,
@@ -39,7 +26,7 @@ from vramtui.models.spec import (
 
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
-def decoder_spec(model: TransformerModel) -> ModelSpec:
+def decoder_spec(model: kinds.TransformerModel) -> ModelSpec:
     check_shapes(model)
     hidden = model.hidden_size
     before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
@@ -87,13 +74,13 @@ def decoder_spec(model: TransformerModel) -> ModelSpec:
     )
 
 
-def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
+def attention_of(model: kinds.TransformerModel) -> AttentionModule | MlaModule:
     """The attention of its blocks, which all have the same."""
     modules = decoder_spec(model).blocks[0].modules
     return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
 
 
-def _attention(model: TransformerModel) -> AttentionModule | MlaModule:
+def _attention(model: kinds.TransformerModel) -> AttentionModule | MlaModule:
     if model.kv_lora_rank is None:
         return AttentionModule(
             hidden=model.hidden_size,
@@ -125,7 +112,7 @@ def _attention(model: TransformerModel) -> AttentionModule | MlaModule:
     )
 
 
-def check_shapes(model: TransformerModel) -> None:
+def check_shapes(model: kinds.TransformerModel) -> None:
     """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.head_dim is None and model.hidden_size % heads:
@@ -150,14 +137,14 @@ def check_shapes(model: TransformerModel) -> None:
         )
 
 
-def shape_words(model: TransformerModel, kind: LayerCache | None = None) -> str:
+def shape_words(model: kinds.TransformerModel, kind: kinds.LayerCache | None = None) -> str:
     """Size of a token in the cache of one layer (of `kind`), in words."""
     if model.caches and kind is not None:
         return f"{kind.per_token:,}"
     return attention_of(model).cache_words()
 
 
-def cache_source(model: TransformerModel) -> str:
+def cache_source(model: kinds.TransformerModel) -> str:
     return attention_of(model).cache_source
 
 
@@ -194,11 +181,15 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
     return tuple(tensors)
 
 
-def adapted_modules(model: Model) -> tuple[str, ...]:
+def adapted_modules(model: kinds.Model) -> tuple[str, ...]:
     """The linear layers of a model's attentions, by the names it has for them; none if adapters are not known."""
-    if isinstance(model, TransformerModel):
+    if isinstance(model, kinds.TransformerModel):
         return tuple(linear_parts(attention_of(model)))
-    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel | PipelineModel) else ()
+    return (
+        DIFFUSERS_MODULES
+        if isinstance(model, kinds.UNetModel | kinds.DiffusionTransformerModel | kinds.PipelineModel)
+        else ()
+    )
 
 
 def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
@@ -242,31 +233,31 @@ def resolve_target_modules(spec: ModelSpec, lora: Lora) -> Lora:
 HERE = __name__.rpartition(".")[0]
 # Of one model one of these is needed.
 SPECS: dict[type, Callable[..., ModelSpec]] = {
-    TransformerModel: decoder_spec,
-    EncoderModel: late(f"{HERE}.nets:encoder_spec"),
-    EncoderDecoderModel: late(f"{HERE}.nets:encoder_decoder_spec"),
-    UNetModel: late(f"{HERE}.nets:unet_spec"),
-    DiffusionTransformerModel: late(f"{HERE}.nets:diffusion_transformer_spec"),
-    SequentialModel: late(f"{HERE}.layer_list:layer_list_spec"),
-    ConvNetModel: late(f"{HERE}.layer_list:residual_net_spec"),
+    kinds.TransformerModel: decoder_spec,
+    kinds.EncoderModel: late(f"{HERE}.nets:encoder_spec"),
+    kinds.EncoderDecoderModel: late(f"{HERE}.nets:encoder_decoder_spec"),
+    kinds.UNetModel: late(f"{HERE}.nets:unet_spec"),
+    kinds.DiffusionTransformerModel: late(f"{HERE}.nets:diffusion_transformer_spec"),
+    kinds.SequentialModel: late(f"{HERE}.layer_list:layer_list_spec"),
+    kinds.ConvNetModel: late(f"{HERE}.layer_list:residual_net_spec"),
 }
 
 
-def model_spec(model: Model) -> ModelSpec | None:
+def model_spec(model: kinds.Model) -> ModelSpec | None:
     """Modules of a model; None if only a dry run knows them."""
-    if isinstance(model, PipelineModel):
+    if isinstance(model, kinds.PipelineModel):
         return pipeline_spec(model)
     expand = SPECS.get(type(model))
     return None if expand is None else expand(model)
 
 
-def pipeline_spec(model: PipelineModel) -> ModelSpec:
+def pipeline_spec(model: kinds.PipelineModel) -> ModelSpec:
     """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one."""
     spec = SPECS[type(model.denoiser)](model.denoiser)
     parts = [group for encoder in model.encoders for group in encoder.tensors]
     inner = []
     for tensor in spec.tensors():
-        place: Place = "layers" if tensor.layer else "outside"
+        place: kinds.Place = "layers" if tensor.layer else "outside"
         count = tensor.count * model.denoisers
-        inner.append(TensorGroup(name=tensor.module, shape=tensor.shape, count=count, place=place))
+        inner.append(kinds.TensorGroup(name=tensor.module, shape=tensor.shape, count=count, place=place))
     return msgspec.structs.replace(spec, listed=(*parts, *inner, *model.vae.tensors))

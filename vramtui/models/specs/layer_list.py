@@ -9,19 +9,10 @@ from math import prod
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema import models as kinds
-from vramtui.models.spec import (
-    ConvModule,
-    EmbeddingModule,
-    LinearModule,
-    ModelSpec,
-    Module,
-    NormModule,
-    RecurrentModule,
-    RepeatedBlock,
-)
+from vramtui.models import spec
 
 Shape = tuple[int, ...]
-Modules = tuple[Module, ...]
+Modules = tuple[spec.Module, ...]
 # Products of a step: a gate each (torch.nn.modules.rnn of PyTorch 2.13).
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Norms over the channels of an image, and those that keep no numbers of their own.
@@ -50,7 +41,7 @@ class LayerShapes:
                     raise UserError(
                         f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
                     )
-                conv = ConvModule(
+                conv = spec.ConvModule(
                     name="conv",
                     out_channels=layer.out_channels,
                     in_channels=channels // layer.groups,
@@ -69,15 +60,17 @@ class LayerShapes:
                 if layer.norm == "group" and size % layer.groups:
                     raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
                 style: kinds.NormStyle = "rmsnorm" if layer.norm == "rms" else "layernorm"
-                modules = (NormModule(name="norm", size=size, style=style),)
+                modules = (spec.NormModule(name="norm", size=size, style=style),)
             case kinds.Scale():
-                modules = (NormModule(name="scale", size=shape[0] if len(shape) == 3 else shape[-1]),)
+                modules = (spec.NormModule(name="scale", size=shape[0] if len(shape) == 3 else shape[-1]),)
             case kinds.Flatten():
                 shape = (prod(shape),)
             case kinds.Embedding():
                 if len(shape) != 1:
                     raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {shape}")
-                modules = (EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim),)
+                modules = (
+                    spec.EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim),
+                )
                 shape = (shape[0], layer.embedding_dim)
             case kinds.SelfAttention():
                 if len(shape) != 2 or shape[1] % layer.num_heads:
@@ -93,11 +86,11 @@ class LayerShapes:
                         f"that they divide, and here the shape is {shape}"
                     )
                 rows = (2 * layer.window_size - 1) ** 2
-                positions = EmbeddingModule(name="position", rows=rows, width=layer.num_heads)
+                positions = spec.EmbeddingModule(name="position", rows=rows, width=layer.num_heads)
                 modules = (positions, *(_linear(times * shape[2], shape[2], bias=True) for times in (3, 1)))
             case kinds.PatchMerging():
                 height, width, channels = need_image(shape, "patch merging")
-                merged = NormModule(name="norm", size=4 * channels, style="layernorm")
+                merged = spec.NormModule(name="norm", size=4 * channels, style="layernorm")
                 modules = (merged, _linear(2 * channels, 4 * channels, bias=False))
                 shape = (-(-height // 2), -(-width // 2), 2 * channels)
             case kinds.Recurrent():
@@ -139,17 +132,17 @@ class LayerShapes:
         return self.marked[name]
 
 
-def _linear(rows: int, columns: int, *, bias: bool) -> LinearModule:
-    return LinearModule(name="linear", out_features=rows, in_features=columns, bias=bias)
+def _linear(rows: int, columns: int, *, bias: bool) -> spec.LinearModule:
+    return spec.LinearModule(name="linear", out_features=rows, in_features=columns, bias=bias)
 
 
-def recurrent_module(shape: Shape, layer: kinds.Recurrent) -> RecurrentModule:
+def recurrent_module(shape: Shape, layer: kinds.Recurrent) -> spec.RecurrentModule:
     """A stack that reads a sequence; raises UserError if what comes in is none, or the projection is no LSTM's."""
     if len(shape) != 2:
         raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
     if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):
         raise UserError("model.layers: proj_size is for an lstm, and smaller than its hidden_size")
-    return RecurrentModule(
+    return spec.RecurrentModule(
         name="rnn",
         gates=GATES[layer.cell],
         inputs=shape[1],
@@ -181,7 +174,7 @@ def _slid(side: int, layer: kinds.Conv2d | kinds.Pool, what: str) -> int:
 
 
 @lru_cache(maxsize=64)  # as a decoder's
-def layer_list_spec(model: kinds.SequentialModel) -> ModelSpec:
+def layer_list_spec(model: kinds.SequentialModel) -> spec.ModelSpec:
     """Modules of a list of layers; weights that a layer shares with one before it stand once."""
     shapes, blocks = LayerShapes(model.input_shape), list[tuple[Modules, int]]()
     for layer in model.layers:
@@ -196,12 +189,12 @@ def layer_list_spec(model: kinds.SequentialModel) -> ModelSpec:
     return _in_a_row(blocks)
 
 
-def _in_a_row(stretches: list[tuple[Modules, int]]) -> ModelSpec:
+def _in_a_row(stretches: list[tuple[Modules, int]]) -> spec.ModelSpec:
     blocks, start = [], 0
     for modules, times in stretches:
-        blocks.append(RepeatedBlock(modules=modules, start=start, stop=start + times))
+        blocks.append(spec.RepeatedBlock(modules=modules, start=start, stop=start + times))
         start += times
-    return ModelSpec(before=(), blocks=tuple(blocks), after=(), layers=start)
+    return spec.ModelSpec(before=(), blocks=tuple(blocks), after=(), layers=start)
 
 
 BATCH_NORM = kinds.Norm(norm="batch")
@@ -228,7 +221,7 @@ def shortcut(channels: int, stride: int) -> kinds.Conv2d:
 
 
 @lru_cache(maxsize=64)  # as a decoder's
-def residual_net_spec(model: kinds.ConvNetModel) -> ModelSpec:
+def residual_net_spec(model: kinds.ConvNetModel) -> spec.ModelSpec:
     shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     blocks: list[tuple[Modules, int]] = [(_all(shapes, stem_layers(model)), 1)]
     for stage in model.stages:

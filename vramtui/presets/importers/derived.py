@@ -27,6 +27,7 @@ from vramtui.models.readers.bounded import open_plain, path_text
 from vramtui.models.specs.decoder import decoder_spec, linear_layers, resolve_target_modules
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.models.stores.resolve import is_repository
+from vramtui.presets.importers import process_offers as offers
 from vramtui.presets.importers.command_lines import (
     LONGEST,
     Option,
@@ -44,19 +45,6 @@ from vramtui.presets.importers.job_files import (
     read_job_file,
     read_tables,
     with_models_of,
-)
-from vramtui.presets.importers.process_offers import (
-    MODEL_FILE,
-    PRESET,
-    draft_from_process,
-    engine_of,
-    family_of,
-    match_words,
-    model_named,
-    run_kind,
-    settings_of_files,
-    unused_options,
-    with_command,
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
@@ -167,7 +155,7 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
     names no model.
     """
     line = read_command_line(command)
-    option = model_named(line, family_of(line))
+    option = offers.model_named(line, offers.family_of(line))
     if option is None:
         return ""
     path = finder_of(pid, command, proc)(option.value) if option.value.startswith(_PATH_STARTS) else None
@@ -203,15 +191,15 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
     files, notes = files_of(pasted.command, place.find)
     if derived is None:
         line = with_models_of(line, files)
-        family = family_of(line)
+        family = offers.family_of(line)
         if family == "tensorrt-llm":
             raise UserError("TensorRT-LLM's memory is not estimated; vLLM's, SGLang's and llama.cpp's is")
-        option = model_named(line, family)
+        option = offers.model_named(line, family)
         if option is not None and not option.value.startswith(_PATH_STARTS):
             preset_named(option.value, PresetLibrary(), hub=hub)
         why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
         raise UserError(f"the command {why}: give its model's name to `vramtui estimate`, and its flags")
-    unused = unused_options(line, derived, files)
+    unused = offers.unused_options(line, derived, files)
     unused = [f"{one} (write it before --)" if re.fullmatch(r"--gpu[ =]\w{2,}", one) else one for one in unused]
     unused += [f"the service {name}" for name in pasted.others]
     words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
@@ -233,11 +221,11 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
     """
     files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)
-    family = family_of(line)
+    family = offers.family_of(line)
     if family == "tensorrt-llm":
         return None
-    kind = run_kind(line, family)
-    option = model_named(line, family)
+    kind = offers.run_kind(line, family)
+    option = offers.model_named(line, family)
     # Words that may name the model, the surest first: its option, a model's file or folder, the script's folder.
     words = (
         word
@@ -285,9 +273,9 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         title = (model.name or preset.name).rpartition("/")[2]
         others = [file for file in files if file.name != named.value]
         # `train.py` without its model's name does not identify the job.
-        match = match_words(line, named) if named.value in line.words else None
+        match = offers.match_words(line, named) if named.value in line.words else None
         run, does = preset.run, kind.value if kind else "train" if others else "infer"  # before its flags
-        engine, quantization = engine_of(line, family), getattr(run, "quantization", None)
+        engine, quantization = offers.engine_of(line, family), getattr(run, "quantization", None)
         if does == "train":
             run = TrainRun(sequence_length=getattr(run, "max_model_len", getattr(run, "sequence_length", None)))
         elif does == "serve" and isinstance(run, ServeRun):
@@ -303,7 +291,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         if files and isinstance(run, TrainRun):
             settings = {
                 key: one
-                for key, one in settings_of_files(files, library).items()
+                for key, one in offers.settings_of_files(files, library).items()
                 if key.split(".")[0] in ("run", "parallel") and key != "run.kind"
             }
             values = [f"{key}={value}" for key, (value, _) in settings.items() if value is not None]
@@ -311,7 +299,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
                 changed = apply_overrides(preset, values)
                 known = tuple(known for _, known in settings.values())
                 preset_file = msgspec.structs.replace(preset_file, preset=changed, known=known)
-        preset_file = with_command(preset_file, command)
+        preset_file = offers.with_command(preset_file, command)
         source = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
         unstated = ["model"] * model.assumed + ["run.kind"] * (kind is None and not others)
         return msgspec.structs.replace(
@@ -363,14 +351,14 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     file = read_job_file(path)
     if file.kind == "torchtune" and "optimizer._component_" not in file.values:
         raise UserError(f"{path_text(path)} names no optimizer, so it trains nothing: give its model's name instead")
-    values = {offer.key: offer.value for offer in draft_from_process("", library, (file,))}
+    values = {offer.key: offer.value for offer in offers.draft_from_process("", library, (file,))}
     # The model's name or folder; of an address on huggingface.co the name.
     named = next((without_address(file.values[key]) for key in MODEL_KEYS if key in file.values), None)
     is_name = named is not None and is_repository(named)
     called_after = False
     preset_file: PresetFile | None = None
-    if MODEL_FILE in values:
-        preset_file = preset_named(values[MODEL_FILE], library)
+    if offers.MODEL_FILE in values:
+        preset_file = preset_named(values[offers.MODEL_FILE], library)
     elif hub and is_name and named is not None:
         preset_file = preset_named(named, library, hub=True)
     elif named is not None:
@@ -387,8 +375,8 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         builder = re.sub("^(q?lora)_", "", file.values["model._component_"].rpartition(".")[2]).replace("_", " ")
         with suppress(UserError):
             preset_file = preset_named(builder, library)
-    if preset_file is None and PRESET in values:
-        preset_file = library.get(values[PRESET])
+    if preset_file is None and offers.PRESET in values:
+        preset_file = library.get(values[offers.PRESET])
     if preset_file is None:
         if named is None:
             raise UserError(
@@ -420,7 +408,9 @@ def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -
         files += [read_job_file(path.parent / name, name)] if name else []
     except UserError as error:
         note = f"{error}."
-    values = [f"{key}={value}" for key, (value, _) in settings_of_files(files, library).items() if value is not None]
+    values = [
+        f"{key}={value}" for key, (value, _) in offers.settings_of_files(files, library).items() if value is not None
+    ]
     try:
         preset = apply_overrides(preset_file.preset, values)
     except UserError as error:

@@ -10,29 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base import units
 from vramtui.core.base.colours import DARK, LIGHT
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import (
-    GIB,
-    UNKNOWN,
-    format_bytes,
-    format_column,
-    format_duration,
-    format_gib,
-    format_percent,
-    unit_of,
-)
-from vramtui.core.estimate.estimate import (
-    CATEGORIES,
-    CUDA,
-    PHASE_TITLES,
-    TITLES,
-    TOTALS,
-    Estimate,
-    Ledger,
-    Line,
-    title_of,
-)
+from vramtui.core.estimate import estimate as estimates
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
@@ -40,15 +21,15 @@ from vramtui.records.export.plain import count, iso_time
 
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
 _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6f;--good:#63d78b;"
-OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
-LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
+OUTSIDE: tuple[estimates.Line, ...] = ("cached", "context", "other")
+LINES: tuple[estimates.Line, ...] = (*estimates.CATEGORIES, *OUTSIDE)
 REACHED = "more at the phase's peak"
 WIDTH, HEIGHT = 1000.0, 100.0
 
 
 def text(value: str | None) -> str:
     """Untrusted text as text; a dash for what is not known."""
-    return escape(printable(value)) if value else UNKNOWN
+    return escape(printable(value)) if value else units.UNKNOWN
 
 
 def tag(name: str, *inner: str, **attributes: str | float | None) -> str:
@@ -102,7 +83,7 @@ def stacked(bars: Sequence[BarDrawing], most: int, mark: int | None = None) -> s
         x = 0.0
         for piece in bar.pieces:
             width = WIDTH * piece.bytes / most if most else 0.0
-            title = tag("title", text(f"{piece.title}: {format_bytes(piece.bytes, 2)}"))
+            title = tag("title", text(f"{piece.title}: {units.format_bytes(piece.bytes, 2)}"))
             kind = f"c-{piece.colour}"
             drawn.append(tag("rect", title, x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=HEIGHT, class_=kind))
             x += width
@@ -133,9 +114,9 @@ def over_time(
     if predicted:
         y = f"{HEIGHT * (1 - predicted / most):.1f}"
         drawn.append(tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_="mark"))
-        words = [tag("p", f"┄ predicted peak {text(format_bytes(predicted))}", class_="mark")]
-    scale = (tag("span", text(format_bytes(round(most * share)))) for share in (1.0, 0.5, 0.0))
-    ends = ends or (f"{format_duration(times[-1] - times[0])} ago", "now")
+        words = [tag("p", f"┄ predicted peak {text(units.format_bytes(predicted))}", class_="mark")]
+    scale = (tag("span", text(units.format_bytes(round(most * share)))) for share in (1.0, 0.5, 0.0))
+    ends = ends or (f"{units.format_duration(times[-1] - times[0])} ago", "now")
     return tag(
         "div",
         *words,
@@ -169,45 +150,47 @@ def document(title: str, body: Iterable[str]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None, vendor: str = CUDA) -> str:
+def sides(
+    predicted: estimates.Ledger, rows: Iterable[ComparisonRow], observed: int | None, vendor: str = estimates.CUDA
+) -> str:
     """The predicted parts as one bar and the peak of the `observed` process as another, on one scale. If the rows add
     up to the process, its bar shows the parts.
     """
     known = ((line, predicted.bytes_of(line)) for line in LINES)
-    pieces = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in known if size)
+    pieces = tuple(BarPiece(estimates.title_of(line, vendor), colour(line), size) for line, size in known if size)
     sizes = ((row.line, row.observed or 0) for row in rows if row.line in LINES)
-    seen = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in sizes)
+    seen = tuple(BarPiece(estimates.title_of(line, vendor), colour(line), size) for line, size in sizes)
     if sum(piece.bytes for piece in seen) != observed:
         seen = (BarPiece("observed", "used", observed),) if observed else ()
     bars = (
-        BarDrawing("predicted", pieces, format_bytes(predicted.process)),
-        BarDrawing("observed", tuple(piece for piece in seen if piece.bytes), format_bytes(observed)),
+        BarDrawing("predicted", pieces, units.format_bytes(predicted.process)),
+        BarDrawing("observed", tuple(piece for piece in seen if piece.bytes), units.format_bytes(observed)),
     )
     return stacked(bars, max(predicted.process or 0, observed or 0), predicted.process or 0)
 
 
-def timeline(estimate: Estimate) -> str:
+def timeline(estimate: estimates.Estimate) -> str:
     """A bar for the end of each phase, and behind it the phase's peak."""
     bars = []
-    shown: set[Line] = set()
+    shown: set[estimates.Line] = set()
     for moment in estimate.timeline:
-        known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
+        known = [(line, size) for line in estimates.CATEGORIES if (size := moment.categories.get(line))]
         shown |= {line for line, _ in known}
-        pieces = [BarPiece(TITLES[line], colour(line), size) for line, size in known]
+        pieces = [BarPiece(estimates.TITLES[line], colour(line), size) for line, size in known]
         pieces = pieces or [BarPiece("allocated", "used", moment.allocated)]
         if (moment.peak_allocated or 0) > moment.allocated:
             pieces.append(BarPiece(REACHED, "peak", (moment.peak_allocated or 0) - moment.allocated))
-        total = f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}"
+        total = f"{units.format_bytes(moment.allocated)}, peak {units.format_bytes(moment.peak_allocated)}"
         step = "" if moment.phase == "build" or moment.step < 0 else f" {moment.step + 1}"
-        bars.append(BarDrawing(f"{PHASE_TITLES[moment.phase]}{step}", tuple(pieces), total))
+        bars.append(BarDrawing(f"{estimates.PHASE_TITLES[moment.phase]}{step}", tuple(pieces), total))
     most = max(max(moment.allocated, moment.peak_allocated or 0) for moment in estimate.timeline)
-    keys = [(TITLES[line], colour(line)) for line in CATEGORIES if line in shown]
+    keys = [(estimates.TITLES[line], colour(line)) for line in estimates.CATEGORIES if line in shown]
     return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
 
 
-def categories(predicted: Ledger, vendor: str = CUDA) -> list[tuple[str, str]]:
+def categories(predicted: estimates.Ledger, vendor: str = estimates.CUDA) -> list[tuple[str, str]]:
     """Titles, in the words of the GPU's vendor, and colours of the known parts."""
-    return [(title_of(line, vendor), colour(line)) for line in LINES if predicted.bytes_of(line)]
+    return [(estimates.title_of(line, vendor), colour(line)) for line in LINES if predicted.bytes_of(line)]
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
@@ -216,17 +199,17 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return tag("p", *keys, class_="dim keys")
 
 
-def two_sides(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> str:
+def two_sides(rows: Iterable[ComparisonRow], vendor: str = estimates.CUDA) -> str:
     """The lines of the tree on both sides, all in one unit; each figure's title has the exact bytes."""
     shown = shown_rows(rows, vendor)
-    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    unit, name = units.unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     cells = []
     for row in shown:
         title = text(f"= {row.title}" if row.is_subtotal else row.title)
-        seen = (size(row.observed, unit), size(row.difference, unit), format_percent(row.fraction))
+        seen = (size(row.observed, unit), size(row.difference, unit), units.format_percent(row.fraction))
         cells.append(
             (
-                tag("strong", title) if row.line in TOTALS else title,
+                tag("strong", title) if row.line in estimates.TOTALS else title,
                 size(row.predicted, unit),
                 *(("", "", "") if row.is_part else seen),
             )
@@ -237,9 +220,9 @@ def two_sides(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> str:
 def size(value: int | None, unit: int) -> str:
     """A byte count as a number of `unit`, with the exact bytes as its title."""
     if value is None:
-        return UNKNOWN
+        return units.UNKNOWN
     sign = "−" if value < 0 else ""
-    return tag("span", f"{sign}{text(format_column(abs(value), unit))}", title=f"{count(value)} B")
+    return tag("span", f"{sign}{text(units.format_column(abs(value), unit))}", title=f"{count(value)} B")
 
 
 def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
@@ -248,7 +231,7 @@ def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]
     return [tag(f"h{level}", title), tag("ul", *items)] if items else []
 
 
-def colour(line: Line) -> str:
+def colour(line: estimates.Line) -> str:
     return line.replace("_", "-")
 
 
@@ -269,17 +252,17 @@ def html_page(snapshot: Snapshot, picture: str = "") -> str:
                 str(one.gpu_index),
                 str(one.process.pid),
                 text(one.process.user),
-                "N/A" if one.process.used_memory is None else size(one.process.used_memory, GIB),
-                size(one.peak.bytes if one.peak else None, GIB),
-                size(one.comparison.predicted if one.comparison else None, GIB),
-                format_percent(one.comparison.fraction if one.comparison else None),
+                "N/A" if one.process.used_memory is None else size(one.process.used_memory, units.GIB),
+                size(one.peak.bytes if one.peak else None, units.GIB),
+                size(one.comparison.predicted if one.comparison else None, units.GIB),
+                units.format_percent(one.comparison.fraction if one.comparison else None),
                 text(one.preset),
                 tag("code", text(one.process.command_or_name)),
             )
             for one in snapshot.holdings
         ]
         processes = table(headings, rows, numbers=(1, 3, 4, 5, 6))
-    users = [(text(user), str(number), size(used, GIB)) for user, number, used in snapshot.users]
+    users = [(text(user), str(number), size(used, units.GIB)) for user, number, used in snapshot.users]
     bars, bytes_table = _gpus(sample.gpus) if sample.gpus else ((tag("p", "None seen."),), "")
     body = [
         *(tag("p", tag("strong", text(sentence))) for sentence in snapshot.sentences),
@@ -318,10 +301,12 @@ def _gpus(gpus: Sequence[Gpu]) -> tuple[tuple[str, str], str]:
                 BarPiece("driver and firmware", "driver", memory.reserved or 0),
                 BarPiece("free", "free", memory.free or 0),
             )
-            bars.append(BarDrawing(label, pieces, f"{format_gib(memory.used)}/{format_gib(memory.total)} GiB"))
+            bars.append(
+                BarDrawing(label, pieces, f"{units.format_gib(memory.used)}/{units.format_gib(memory.total)} GiB")
+            )
         sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
         state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
-        rows.append((str(gpu.index), text(gpu.name), *(size(one, GIB) for one in sizes), text(state)))
+        rows.append((str(gpu.index), text(gpu.name), *(size(one, units.GIB) for one in sizes), text(state)))
     kinds = (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
     headings = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
     figures = table(("GPU", "Name", *headings, "State"), rows, numbers=range(2, 7))

@@ -23,16 +23,8 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Problem, ProcessKey, Sample
 from vramtui.core.schema.workload import Workload
 from vramtui.models.readers.bounded import open_plain
+from vramtui.records.recording import samples
 from vramtui.records.recording.jobs import JobLine, ReadJobs
-from vramtui.records.recording.samples import (
-    ChangesLine,
-    PredictionLine,
-    ProcessesLine,
-    ReadProcesses,
-    Samples,
-    is_whole,
-    sample_in,
-)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,7 +64,7 @@ class RecordingDecoder:
         self.header: RecordingHeader | None = None
         self.last: Sample | None = None
         self.jobs = ReadJobs(keeps_past=not is_live)
-        self.processes = ReadProcesses(keeps_past=not is_live)
+        self.processes = samples.ReadProcesses(keeps_past=not is_live)
         self.warnings: list[str] = []
         self._began = False
 
@@ -97,9 +89,9 @@ class RecordingDecoder:
             if self._takes_other_line(text):
                 return None
             try:
-                sample = sample_in(text, self.last)
+                sample = samples.sample_in(text, self.last)
             except msgspec.ValidationError:
-                if is_whole(text):
+                if samples.is_whole(text):
                     check_format(msgspec.json.decode(text, type=_Version).schema, SCHEMA)
                 raise
         except msgspec.ValidationError as error:
@@ -182,7 +174,7 @@ class LiveRecording:
             sample = self._decoder.take(line)
         except (WrongTimeError, msgspec.DecodeError, UnicodeDecodeError) as error:
             why = printable(str(error))
-            waits_for_whole = self._has_come and self._decoder.last is None and not is_whole(line)
+            waits_for_whole = self._has_come and self._decoder.last is None and not samples.is_whole(line)
             if not waits_for_whole:
                 self._damaged, self._in_a_row = self._damaged + 1, self._in_a_row + 1
                 self._why, self._told_until = why, None
@@ -217,14 +209,15 @@ class _Version(msgspec.Struct):
 
 class _OtherLine(msgspec.Struct):
     job: JobLine | UnsetType = UNSET
-    processes: ProcessesLine | UnsetType = UNSET
-    prediction: PredictionLine | UnsetType = UNSET
+    processes: samples.ProcessesLine | UnsetType = UNSET
+    prediction: samples.PredictionLine | UnsetType = UNSET
 
 
 # msgspec learns a type when it first reads one, and crashes if two threads make it do so at once. Many hosts have a
 # thread each; importing this module learns for all of them.
 _LEARNT = tuple(
-    msgspec.json.Decoder(kind) for kind in (RecordingHeader, ChangesLine, ObservedJob, Workload, _Version, _OtherLine)
+    msgspec.json.Decoder(kind)
+    for kind in (RecordingHeader, samples.ChangesLine, ObservedJob, Workload, _Version, _OtherLine)
 )
 
 
@@ -288,7 +281,7 @@ class Recording:
     """
 
     def __init__(self, path: Path) -> None:
-        self._read = Samples()
+        self._read = samples.Samples()
         self.samples: Sequence[Sample] = self._read
         self.times: Sequence[float] = self._read.times
         self.fraction: float | None = None

@@ -19,17 +19,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.decoder_builder import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import (
-    ATTENTION,
-    EMBEDDINGS,
-    HEAD,
-    MLP,
-    NORMS,
-    STREAM,
-    Program,
-    Tensor,
-    borrowed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import EmbeddingModule, LinearModule, NormModule, RepeatedBlock
 from vramtui.models.specs.nets import SIZES, STEPS, block_width, diffusion_transformer_spec
@@ -39,7 +29,9 @@ ROPE_ROWS = 1024  # positions in Wan's buffers of sines and cosines, which are o
 CROSS = "activations: cross-attention"
 
 
-def _attended(model: DiffusionTransformerModel, part: ModuleBuilder, qkv: tuple[Tensor, ...], keys: int) -> Tensor:
+def _attended(
+    model: DiffusionTransformerModel, part: ModuleBuilder, qkv: tuple[tapes.Tensor, ...], keys: int
+) -> tapes.Tensor:
     """Attention over `keys` positions by as many queries as there are; no head is shared."""
     q, k, v = qkv
     each, number = model.attention_head_dim, model.num_attention_heads
@@ -47,15 +39,15 @@ def _attended(model: DiffusionTransformerModel, part: ModuleBuilder, qkv: tuple[
     return part.attend(Heads.of(part.net.batch, tokens, keys, number, each), (q, k, v))
 
 
-def _write_output(net: Net, part: ModuleBuilder, y: Tensor) -> None:
+def _write_output(net: Net, part: ModuleBuilder, y: tapes.Tensor) -> None:
     if net.training:
         net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
     part.finish(None if net.training else y)
 
 
-def _modulated(part: ModuleBuilder, x: Tensor, width: int, *, keeps: bool = False) -> Tensor:
+def _modulated(part: ModuleBuilder, x: tapes.Tensor, width: int, *, keeps: bool = False) -> tapes.Tensor:
     """A layer norm without weights, scaled and shifted by what the step says; `keeps` it until then."""
-    part.tape.group, trains = NORMS, part.net.trains
+    part.tape.group, trains = tapes.NORMS, part.net.trains
     normed = part.ops.layer_norm(x, width, "norm", trained=False)
     scaled = part.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or trains)
     saves, full = [normed] if trains else [], rounded(normed.numel * normed.itemsize)
@@ -76,11 +68,11 @@ class Streams:
         self.rotary = model.design != "sd3"
         self.tokens = self.image + model.text_length
 
-    def write(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def write(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """A block of its sort: over both streams together, or with weights of their own for each."""
         return self._single(part, x) if self.block.name == "single" else self._double(part, x)
 
-    def _double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _double(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """A block in which image and text have weights of their own and meet in the attention; a dual one of SD 3.5
         medium attends to the image once more. Of SD3's last block the text is not needed any more.
         """
@@ -91,7 +83,7 @@ class Streams:
             self._vector(part, f"{name}norm1")
         normed = [_modulated(part, stream, self.width) for stream in given]
         # Attention over both streams; a batch of one is cut apart without a copy.
-        part.tape.group = ATTENTION
+        part.tape.group = tapes.ATTENTION
         image, text = (self._projected(part, y, name) for y, name in zip(normed, ("", "add_"), strict=True))
         q, k, v = (ops.joined(pair, "image and text") for pair in zip(image, text, strict=True))
         out = self._attend(part, q, k, v)
@@ -102,21 +94,21 @@ class Streams:
         outputs = ("to_out",) if last else ("to_out", "to_add_out")
         answers = [self._linear(part, y, name) for y, name in zip(parts, outputs, strict=False)]
         if last:
-            part.tape.group = STREAM
+            part.tape.group = tapes.STREAM
             y = ops.add(given[0], self._gated(part, answers[0]), "residual stream")
             z = self._gated(part, self._mlp(part, _modulated(part, y, self.width), ""))
             part.tape.touch(*normed, *answers)
             return ops.add(y, z, "image")
         outs, stream = [], part.tape.new(x.numel, x.itemsize, "image and text", tracked=x.tracked)
         for number, (name, before, answer) in enumerate(zip(names, given, answers, strict=True)):
-            part.tape.group = STREAM
+            part.tape.group = tapes.STREAM
             y = ops.add(before, self._gated(part, answer), "residual stream")
             if self.block.name == "dual" and not number:
                 # The second attention, over the image only.
                 again = _modulated(part, before, self.width)
-                part.tape.group = ATTENTION
+                part.tape.group = tapes.ATTENTION
                 more = self._linear(part, self._attend(part, *self._projected(part, again, "")), "to_out")
-                part.tape.group = STREAM
+                part.tape.group = tapes.STREAM
                 y = ops.add(y, self._gated(part, more), "residual stream")
             z = self._gated(part, self._mlp(part, _modulated(part, y, self.width), name))
             out = part.tape.view(stream, before.numel)
@@ -128,25 +120,25 @@ class Streams:
         part.tape.record(outs, [stream], flows=[(out, True) for out in outs])
         return stream
 
-    def _single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _single(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """A block over both together: attention and MLP side by side, one projection behind them."""
         residual = part.ops.unsaved(x, "image behind text")
         self._vector(part, "norm")
         normed = _modulated(part, residual, self.width)
-        part.tape.group = MLP
+        part.tape.group = tapes.MLP
         inner = part.activation(self._linear(part, normed, "proj_mlp"), "gelu_pytorch_tanh")
-        part.tape.group = ATTENTION
+        part.tape.group = tapes.ATTENTION
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
         joined = part.ops.joined((out, inner), "attention and MLP")
-        part.tape.group = STREAM
+        part.tape.group = tapes.STREAM
         y = self._gated(part, self._linear(part, joined, "proj_out"))
         part.tape.touch(joined)
         z = part.ops.add(residual, y, "residual stream")
         part.tape.touch(normed, out, inner)
         return z
 
-    def _gated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _gated(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """Times a vector that says how much of it counts."""
         if not self.net.trains:
             out = part.ops.unsaved(x, "gated")
@@ -154,7 +146,7 @@ class Streams:
             return out
         return part.ops.pointwise(x, "gated", saves="input", backward_workspace=rounded(x.numel * x.itemsize))
 
-    def _linear(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
+    def _linear(self, part: ModuleBuilder, x: tapes.Tensor, name: str) -> tapes.Tensor:
         return part.apply(x, self.block.module(name, LinearModule))
 
     def _vector(self, part: ModuleBuilder, name: str) -> None:
@@ -164,14 +156,16 @@ class Streams:
         out = part.tape.new(self.net.batch * wide, self.net.recipe.compute, name, tracked=False)
         part.tape.record([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
 
-    def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
-        part.tape.group = MLP
+    def _mlp(self, part: ModuleBuilder, x: tapes.Tensor, name: str) -> tapes.Tensor:
+        part.tape.group = tapes.MLP
         y = part.activation(self._linear(part, x, f"{name}ff_in"), "gelu_pytorch_tanh")
         y = self._linear(part, y, f"{name}ff_out")
         part.tape.touch(x)
         return y
 
-    def _projected(self, part: ModuleBuilder, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(
+        self, part: ModuleBuilder, x: tapes.Tensor, name: str
+    ) -> tuple[tapes.Tensor, tapes.Tensor, tapes.Tensor]:
         """Queries and keys, each normed over a head, and values. Autocast norms in fp32, and leaves them so."""
         modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
         q, k, v = (self._linear(part, x, module) for module in modules)
@@ -185,7 +179,7 @@ class Streams:
         q, k = (part.ops.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
-    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, part: ModuleBuilder, q: tapes.Tensor, k: tapes.Tensor, v: tapes.Tensor) -> tapes.Tensor:
         if self.rotary:
             # Rotary positions in fp32: two products and a rotated copy on the way.
             turned = []
@@ -219,11 +213,11 @@ class DiffusionTransformer:
         self.spec = diffusion_transformer_spec(model)
         self.streams = Streams(model, self.net, self.spec.blocks[0])
 
-    def program(self) -> Program:
+    def program(self) -> tapes.Program:
         model, net, streams = self.model, self.net, self.streams
         self._start()
         for block in self.spec.blocks:
-            net.repeat(STREAM, block.stop - block.start, Streams(model, net, block).write)
+            net.repeat(tapes.STREAM, block.stop - block.start, Streams(model, net, block).write)
         self._end()
         itemsize, batch = net.recipe.stream, net.batch
         image = rounded(batch * streams.image * model.packed[0] * itemsize)
@@ -242,7 +236,7 @@ class DiffusionTransformer:
     def _start(self) -> None:
         """Steps, guidance and pooled text as one vector; latents and text in the width of the blocks."""
         model, net, streams = self.model, self.net, self.streams
-        part = net.part(EMBEDDINGS)
+        part = net.part(tapes.EMBEDDINGS)
         for first, second in pairwise(self.spec.before):
             if isinstance(first, LinearModule) and isinstance(second, LinearModule) and first.name.endswith("_1"):
                 given = net.input(net.batch * first.in_features)
@@ -264,13 +258,13 @@ class DiffusionTransformer:
 
     def _end(self) -> None:
         model, net, streams = self.model, self.net, self.streams
-        part = net.part(NORMS)
+        part = net.part(tapes.NORMS)
         x = image = part.input()
         if model.design != "sd3":
             (image,) = part.ops.split(x, net.batch * streams.image * streams.width)
         part.add_parameters(self.spec.module("norm_out", LinearModule))
         y = _modulated(part, image, streams.width)
-        part.tape.group = HEAD
+        part.tape.group = tapes.HEAD
         y = part.apply(y, self.spec.module("proj_out", LinearModule))
         _write_output(net, part, y)
 
@@ -287,10 +281,10 @@ class CrossedTransformer:
         self.is_wan = model.design == "wan"
         self.wide = 4 if self.is_wan else self.net.recipe.stream
 
-    def program(self) -> Program:
+    def program(self) -> tapes.Program:
         model, net = self.model, self.net
         self._start()
-        net.repeat(STREAM, model.num_layers, self.block)
+        net.repeat(tapes.STREAM, model.num_layers, self.block)
         self._end()
         itemsize, batch = net.recipe.stream, net.batch
         video = rounded(batch * self.tokens * model.packed[0] * itemsize)
@@ -305,21 +299,21 @@ class CrossedTransformer:
             buffers_formula="positions",
         )
 
-    def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def block(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """Attention within the video, attention to the text, and the MLP, each modulated by the timestep."""
         part.add_parameters(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
-        y = self._summed(part, x, self._attend(part, self._modulated(part, x), ATTENTION), fp32=True)
+        y = self._summed(part, x, self._attend(part, self._modulated(part, x), tapes.ATTENTION), fp32=True)
         normed = y
         if self.is_wan:
-            part.tape.group = NORMS
+            part.tape.group = tapes.NORMS
             wide = part.ops.cast(y, 4, "norm's input in fp32")
             wide = part.normed_by(wide, self.spec.blocks[0].module("norm2", NormModule))
             normed = part.ops.cast(wide, y.itemsize, "norm2")
         z = self._attend(part, normed, CROSS)
-        part.tape.group = STREAM
+        part.tape.group = tapes.STREAM
         y = part.ops.add(y, z, "residual stream")
         normed = self._modulated(part, y)
-        part.tape.group = MLP
+        part.tape.group = tapes.MLP
         inner = part.activation(self._linear(part, normed, "ffn_in"), "gelu_pytorch_tanh")
         out = self._linear(part, inner, "ffn_out")
         z = self._summed(part, y, out, fp32=False)
@@ -329,7 +323,7 @@ class CrossedTransformer:
     def _start(self) -> None:
         """Patches, step and text in the width of the blocks."""
         model, net, spec = self.model, self.net, self.spec
-        part = net.part(EMBEDDINGS)
+        part = net.part(tapes.EMBEDDINGS)
         x = net.input(net.batch * STEPS)
         x = part.activation(part.apply(x, spec.module("time_embedder_1", LinearModule)), "silu")
         x = part.apply(x, spec.module("time_embedder_2", LinearModule))
@@ -356,23 +350,23 @@ class CrossedTransformer:
 
     def _end(self) -> None:
         net, spec = self.net, self.spec
-        part = net.part(NORMS)
+        part = net.part(tapes.NORMS)
         x = part.input()
         part.add_parameters(spec.module("scale_shift_table", EmbeddingModule))
         y = self._modulated(part, x)
-        part.tape.group = HEAD
+        part.tape.group = tapes.HEAD
         y = part.ops.unsaved(part.apply(y, spec.module("proj_out", LinearModule)), "video")
         _write_output(net, part, y)
 
-    def _modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _modulated(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """A layer norm in fp32, scaled and shifted, back in the stream's type."""
-        part.tape.group = NORMS
+        part.tape.group = tapes.NORMS
         wide = part.ops.cast(x, self.wide, "norm's input in fp32")
         return part.ops.cast(_modulated(part, wide, self.width, keeps=True), x.itemsize, "scaled and shifted")
 
-    def _summed(self, part: ModuleBuilder, x: Tensor, y: Tensor, *, fp32: bool) -> Tensor:
+    def _summed(self, part: ModuleBuilder, x: tapes.Tensor, y: tapes.Tensor, *, fp32: bool) -> tapes.Tensor:
         """The stream and what a gate lets through, added in fp32; the MLP's answer is raised to it before the gate."""
-        part.tape.group = STREAM
+        part.tape.group = tapes.STREAM
         wide = part.ops.cast(x, self.wide, "stream in fp32")
         y = y if fp32 else part.ops.cast(y, self.wide, "answer in fp32")
         saves = "input" if self.net.trains else "nothing"
@@ -381,17 +375,17 @@ class CrossedTransformer:
         part.tape.touch(y)
         return part.ops.cast(total, x.itemsize, "residual stream")
 
-    def _linear(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
+    def _linear(self, part: ModuleBuilder, x: tapes.Tensor, name: str) -> tapes.Tensor:
         return part.apply(x, self.spec.blocks[0].module(name, LinearModule))
 
-    def _attend(self, part: ModuleBuilder, x: Tensor, group: str) -> Tensor:
+    def _attend(self, part: ModuleBuilder, x: tapes.Tensor, group: str) -> tapes.Tensor:
         """Attention over the video (`ATTENTION`), its queries and keys rotated in fp32, or to the text (`CROSS`)."""
         part.tape.group = group
         d, crossed = self.width, group == CROSS
         keys = self.model.text_length if crossed else self.tokens
         other = x
         if crossed:  # the embedded text, which every block reads
-            other = borrowed(self.net.batch * keys * d, self.net.recipe.stream, CROSS, "text")
+            other = tapes.borrowed(self.net.batch * keys * d, self.net.recipe.stream, CROSS, "text")
         q = self._linear(part, x, "to_q")
         k, v = (self._linear(part, other, name) for name in ("to_k", "to_v"))
         if self.is_wan:
@@ -409,7 +403,7 @@ class CrossedTransformer:
         return out
 
 
-def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
+def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
     """The program of a diffusion transformer: one step of its training, or one answer for a batch of latents."""
     if model.design in {"wan", "pixart"}:
         return CrossedTransformer(model, run, device).program()

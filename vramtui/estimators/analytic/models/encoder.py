@@ -20,22 +20,7 @@ from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer, class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.precision import numel_of
-from vramtui.estimators.analytic.tape.tape import (
-    ATTENTION,
-    EMBEDDINGS,
-    GRADIENTS,
-    HEAD,
-    MLP,
-    NORMS,
-    STREAM,
-    Program,
-    Tape,
-    TapeStage,
-    Tensor,
-    TowerPass,
-    prefilled,
-    replayed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
 from vramtui.models.specs.decoder import decoder_spec
@@ -93,13 +78,13 @@ class Encoder:
         self.net = Net(run, device)
         self.tokens = run.batch_size * self.sequence
 
-    def program(self) -> Program:
+    def program(self) -> tapes.Program:
         model, net, batch, side = self.model, self.net, self.run.batch_size, self.model.image_size
         if side is None:
             self._words()
         else:
             self._patches(side)
-        net.repeat(STREAM, model.num_hidden_layers, self._block)
+        net.repeat(tapes.STREAM, model.num_hidden_layers, self._block)
         self._end()
         if model.max_position_embeddings and side is None:
             tables = 2 if model.type_vocab_size else 1
@@ -127,7 +112,7 @@ class Encoder:
 
     def _words(self) -> None:
         """Words, token types and positions, summed one after the other."""
-        part, outside = self.net.part(EMBEDDINGS), self.outside
+        part, outside = self.net.part(tapes.EMBEDDINGS), self.outside
         table: EmbeddingModule = outside["word_embeddings"]
         d, wide = table.width, self.tokens * table.width
         words = part.embedding(table.rows, d, wide, table.name, tied=self.model.head == "mlm")
@@ -150,7 +135,7 @@ class Encoder:
 
     def _patches(self, side: int) -> None:
         """Patches by a convolution, the class token before them, positions added."""
-        model, part = self.model, self.net.part(EMBEDDINGS)
+        model, part = self.model, self.net.part(tapes.EMBEDDINGS)
         filters: ConvModule = self.outside["patch_embeddings"]
         d, batch = filters.out_channels, self.net.batch
         image = Image(filters.in_channels, side, side)
@@ -168,7 +153,7 @@ class Encoder:
         part.tape.record([x], [out], flows=[(x, False)], grad_bytes=table)
         self._started(part, out)
 
-    def _started(self, part: ModuleBuilder, x: Tensor, *parts: Tensor) -> None:
+    def _started(self, part: ModuleBuilder, x: tapes.Tensor, *parts: tapes.Tensor) -> None:
         """The first block's input; its `parts` have names until the embeddings return."""
         if self.model.norm_before:
             x = part.normed_by(x, self.outside["embeddings_norm"])
@@ -180,23 +165,23 @@ class Encoder:
             part.keep_alive(x)
         part.finish(x)
 
-    def _dropped(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
+    def _dropped(self, part: ModuleBuilder, x: tapes.Tensor, label: str) -> tapes.Tensor:
         return part.ops.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
 
-    def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _block(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
         tape, given = part.tape, []
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
             norm = self.block.module(name, NormModule)
-            tape.group = NORMS
+            tape.group = tapes.NORMS
             normed = part.normed_by(x, norm) if self.model.norm_first else x
             inner, answer = write(part, normed)
             y = self._dropped(part, answer, "dropout")
             tape.touch(normed)
-            tape.group = STREAM
+            tape.group = tapes.STREAM
             given.append(x)
             x = part.ops.add(y, x, "residual stream")
-            tape.group = NORMS
+            tape.group = tapes.NORMS
             if not self.model.norm_first:
                 x = part.normed_by(x, norm)
                 # Names of BertSelfOutput and BertOutput, and of their callers, last until these return.
@@ -206,8 +191,8 @@ class Encoder:
             tape.touch(given[-1])
         return x
 
-    def _attention(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
-        model, part.tape.group = self.model, ATTENTION
+    def _attention(self, part: ModuleBuilder, x: tapes.Tensor) -> tuple[tapes.Tensor, tapes.Tensor]:
+        model, part.tape.group = self.model, tapes.ATTENTION
         module = self.block.part(AttentionModule)
         q, k, v = (part.apply(x, self.attention[name]) for name in ("q_proj", "k_proj", "v_proj"))
         dropout = model.attention_dropout if self.net.training else 0.0
@@ -217,9 +202,9 @@ class Encoder:
         part.tape.touch(q, k, v)
         return out, part.apply(out, self.attention["o_proj"]) if y is None else y
 
-    def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _mlp(self, part: ModuleBuilder, x: tapes.Tensor) -> tuple[tapes.Tensor, tapes.Tensor]:
         first, second = (self.block.module(name, LinearModule) for name in ("fc1", "fc2"))
-        part.tape.group = MLP
+        part.tape.group = tapes.MLP
         both = part.apply(x, first)
         if self.style.gated:
             gate, value = part.ops.split(both, *[both.numel // 2] * 2)
@@ -229,12 +214,12 @@ class Encoder:
         return y, part.apply(y, second)
 
     def _end(self) -> None:
-        model, part, outside, training = self.model, self.net.part(NORMS), self.outside, self.net.training
+        model, part, outside, training = self.model, self.net.part(tapes.NORMS), self.outside, self.net.training
         x = part.input()
         whole = model.image_size is None or not model.norm_before
         if model.norm_after and whole:
             x = part.normed_by(x, outside["last_norm"])
-        part.tape.group = HEAD
+        part.tape.group = tapes.HEAD
         if model.head == "mlm":
             # A linear layer, activation and norm, then the word embedding with a bias of its own.
             x = part.activation(part.apply(x, outside["transform"]), model.hidden_act)
@@ -260,7 +245,7 @@ class Encoder:
         part.finish(None if training else x)
 
 
-def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:
+def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
     return Encoder(model, run, device).program()
 
 
@@ -268,7 +253,7 @@ def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Devic
 _RELATIVE = "relative"
 
 
-def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
+def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
     """The program of an encoder that is known by its tensors (ELECTRA, DistilBERT, ALBERT, MPNet, ModernBERT …; DINOv2,
     wav2vec 2): its passes are BERT's, or ModernBERT's if a norm stands behind the last block, with weights as listed.
     """
@@ -333,11 +318,11 @@ PIXEL = 4
 TURNED, FP32, BESIDE = 6, 4, 4
 
 
-def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> TowerPass | None:
+def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> tapes.TowerPass | None:
     """The passes over the images and the sound of a batch, one after the other; None if there are none, or their
     towers' sizes are not known. `setting` is that of the words that are read after them.
     """
-    whole: TowerPass | None = None
+    whole: tapes.TowerPass | None = None
     for shape, tokens, first in (
         (model.tower, run.image_tokens, Decoder.embeddings),
         (model.audio_tower, run.audio_tokens, _convolved),
@@ -348,7 +333,7 @@ def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setti
         whole = (
             one
             if whole is None
-            else TowerPass(
+            else tapes.TowerPass(
                 pixels=whole.pixels + one.pixels,
                 fullest=max(whole.fullest, whole.saved + whole.features + one.fullest),
                 saved=whole.saved + one.saved,
@@ -367,8 +352,8 @@ def _pass(
     setting: Setting,
     shape: TowerShape,
     tokens: int,
-    first: Callable[[Decoder], Tape],
-) -> TowerPass:
+    first: Callable[[Decoder], tapes.Tape],
+) -> tapes.TowerPass:
     """A tower's pass for `tokens` of a sequence; `first` writes what comes before its blocks."""
     patches, itemsize = run.batch_size * shape.positions(tokens), setting.recipe.stream
     trained = isinstance(run, TrainRun) and run.lora is None and not run.frozen_layers
@@ -393,7 +378,10 @@ def _pass(
         plain,
     )
     again = isinstance(run, TrainRun) and run.checkpointing == "full"
-    stages = [TapeStage(first(writer)), TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again)]
+    stages = [
+        tapes.TapeStage(first(writer)),
+        tapes.TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again),
+    ]
     formula = f"{patches:,} patches x {shape.hidden_size} through {shape.num_hidden_layers} blocks"
     cast = rounded(patches * shape.pixels * itemsize) if itemsize < PIXEL else 0
     pixels = rounded(patches * shape.pixels * PIXEL)
@@ -401,24 +389,24 @@ def _pass(
     if not trained:
         # What is there at the peak while a block turns its queries and keys; 0 if it does not.
         turning = shape.rotary * patches * shape.hidden_size * (TURNED * FP32 + BESIDE * itemsize)
-        fullest = cast + max(sum(prefilled(stages).late.values()), turning)
-        return TowerPass(pixels=pixels, features=features, fullest=fullest, formula=f"{formula}, nothing kept")
-    passes = replayed(stages)
+        fullest = cast + max(sum(tapes.prefilled(stages).late.values()), turning)
+        return tapes.TowerPass(pixels=pixels, features=features, fullest=fullest, formula=f"{formula}, nothing kept")
+    passes = tapes.replayed(stages)
     groups = [group for group in model.tensors if group.place == "tower"]
-    return TowerPass(
+    return tapes.TowerPass(
         pixels=pixels,
         features=features,
         fullest=cast + sum(passes.forward.late.values()),
         saved=sum(passes.forward.end.values()),
-        backward=sum(size for name, size in passes.backward.late.items() if name != GRADIENTS),
+        backward=sum(size for name, size in passes.backward.late.items() if name != tapes.GRADIENTS),
         gradients=sum(rounded(group.numel * setting.recipe.weights) * group.count for group in groups),
         formula=formula,
     )
 
 
-def _convolved(writer: Decoder) -> Tape:
+def _convolved(writer: Decoder) -> tapes.Tape:
     """The spectrogram, two frames to a position, through two convolutions; the second halves its length."""
-    own = Writer(writer.model, writer.setting, EMBEDDINGS)
+    own = Writer(writer.model, writer.setting, tapes.EMBEDDINGS)
     tape, ops, h, numbers = own.tape, own.ops, writer.model.hidden_size, writer.model.vocab_size
     x = tape.enter(writer.setting.tokens * numbers, writer.setting.recipe.stream, tracked=False)
     wide = own.activation(ops.linear(x, (h, numbers // 2), "first convolution", trained=writer.setting.trained))

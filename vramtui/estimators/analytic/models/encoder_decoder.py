@@ -37,15 +37,7 @@ from vramtui.estimators.analytic.tape.tape import (
     borrowed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.spec import (
-    AttentionModule,
-    ConvModule,
-    EmbeddingModule,
-    LinearModule,
-    NormModule,
-    RepeatedBlock,
-    linear_parts,
-)
+from vramtui.models import spec
 from vramtui.models.specs.nets import CROSS as CROSS_PREFIX
 from vramtui.models.specs.nets import SOURCE_POSITIONS, TARGET_POSITIONS, encoder_decoder_spec, relative_positions
 
@@ -70,17 +62,17 @@ class BlockSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blocks:
-    def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide, block: RepeatedBlock) -> None:
+    def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide, block: spec.RepeatedBlock) -> None:
         self.model, self.net, self.side, self.of_block = model, net, side, block
-        self.attention = block.module("", AttentionModule)
+        self.attention = block.module("", spec.AttentionModule)
         self.wide = self.attention.heads * self.attention.head_dim
-        attentions = [module for module in block.modules if isinstance(module, AttentionModule)]
-        self.projections = {name: part for one in attentions for name, part in linear_parts(one).items()}
+        attentions = [module for module in block.modules if isinstance(module, spec.AttentionModule)]
+        self.projections = {name: part for one in attentions for name, part in spec.linear_parts(one).items()}
 
     def drop(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         return part.ops.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
-    def norm(self, part: ModuleBuilder, x: Tensor, norm: NormModule) -> Tensor:
+    def norm(self, part: ModuleBuilder, x: Tensor, norm: spec.NormModule) -> Tensor:
         """A norm, whose tensors are a group of their own."""
         part.tape.group = NORMS
         return part.normed_by(x, norm)
@@ -97,7 +89,7 @@ class Blocks:
 
     def _around(self, part: ModuleBuilder, x: Tensor, name: str, write: Callable[[Tensor], Tensor]) -> Tensor:
         """T5 and Whisper norm first, BART after the sum."""
-        first, norm = self.model.final_norm, self.of_block.module(f"{name}_norm", NormModule)
+        first, norm = self.model.final_norm, self.of_block.module(f"{name}_norm", spec.NormModule)
         normed = self.norm(part, x, norm) if first else x
         y = self.drop(part, write(normed), f"{name} dropout")
         part.tape.touch(normed)
@@ -107,13 +99,13 @@ class Blocks:
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         model, block, part.tape.group = self.model, self.of_block, MLP
-        y = part.activation(part.apply(x, block.module("fc1", LinearModule)), model.hidden_act)
+        y = part.activation(part.apply(x, block.module("fc1", spec.LinearModule)), model.hidden_act)
         if model.gated_mlp:
-            y = part.ops.multiply(y, part.apply(x, block.module("gate", LinearModule)), "gate x up")
+            y = part.ops.multiply(y, part.apply(x, block.module("gate", spec.LinearModule)), "gate x up")
         y = self.drop(part, y, "MLP's inner dropout")
         if model.relative_attention_num_buckets:  # T5 raises what autocast lowered to the type of the weights
             y = part.ops.cast(y, part.ops.parameter, "fc2 input in the weights' type")
-        out = part.apply(y, block.module("fc2", LinearModule))
+        out = part.apply(y, block.module("fc2", spec.LinearModule))
         part.tape.touch(y)
         return out
 
@@ -233,10 +225,10 @@ class EncoderDecoder:
             frames = 2 * self.source
             x = part.tape.take_in(self.batch * model.num_mel_bins * frames, self.net.recipe.stream)
             for name, length in (("conv1", frames), ("conv2", self.source)):
-                filters = self.spec.module(name, ConvModule)
+                filters = self.spec.module(name, spec.ConvModule)
                 x = part.activation(part.filtered(x, Image(filters.out_channels, 1, length), filters), "gelu")
         else:
-            table = part.add_parameters(self.spec.module("shared", EmbeddingModule))
+            table = part.add_parameters(self.spec.module("shared", spec.EmbeddingModule))
             x = part.looked_up(
                 self.batch * self.source * model.d_model, "words", 0, backward_pieces=(table,) if table else ()
             )
@@ -246,7 +238,7 @@ class EncoderDecoder:
         self._stack(blocks, model.encoder_layers, decoder=False)
         if model.final_norm:
             part = self.net.part(STREAM)
-            x = blocks.norm(part, part.input(), self.spec.module("encoder's last norm", NormModule))
+            x = blocks.norm(part, part.input(), self.spec.module("encoder's last norm", spec.NormModule))
             part.finish(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
 
     def decoder(self, side: BlockSide) -> None:
@@ -254,7 +246,7 @@ class EncoderDecoder:
         model, net, part = self.model, self.net, self.net.part(EMBEDDINGS)
         if net.training:
             part.keep(part.input())
-        shared = self.spec.module("shared", EmbeddingModule)
+        shared = self.spec.module("shared", spec.EmbeddingModule)
         table = part.add_parameters(shared) if self.heard else rounded(shared.rows * shared.width * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
@@ -268,11 +260,11 @@ class EncoderDecoder:
         part = net.part(STREAM)
         x = part.input()
         if model.final_norm:
-            x = blocks.norm(part, x, self.spec.module("decoder's last norm", NormModule))
+            x = blocks.norm(part, x, self.spec.module("decoder's last norm", spec.NormModule))
         part.tape.group = HEAD
         x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
         if not model.tie_word_embeddings:
-            part.add_parameters(self.spec.module("lm_head", LinearModule))
+            part.add_parameters(self.spec.module("lm_head", spec.LinearModule))
         shape = model.vocab_size, model.d_model
         logits = part.ops.linear(x, shape, "output layer", trained=self.net.training)
         if model.final_bias:
@@ -288,12 +280,12 @@ class EncoderDecoder:
         model, name = self.model, SOURCE_POSITIONS if encoder else TARGET_POSITIONS
         if (model.max_source_positions if encoder else model.max_target_positions) is not None:
             trained = model.source_positions_trained or not encoder
-            grad_bytes = part.add_parameters(self.spec.module(name, EmbeddingModule), trained=trained)
+            grad_bytes = part.add_parameters(self.spec.module(name, spec.EmbeddingModule), trained=trained)
             each = self.batch if encoder != self.heard else 1
             x = part.ops.add(x, part.looked_up(each * tokens * model.d_model, "positions", grad_bytes), "embeddings")
         if not model.norm_embeddings:
             return x
-        return part.normed_by(x, self.spec.module("layernorm_embedding", NormModule))
+        return part.normed_by(x, self.spec.module("layernorm_embedding", spec.NormModule))
 
     def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
         """The first block holds T5's relative positions, and its input may be held by others; the last is the first to

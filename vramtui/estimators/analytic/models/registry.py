@@ -6,40 +6,30 @@ from functools import lru_cache
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.models import (
-    ConvNetModel,
-    DiffusionTransformerModel,
-    EncoderDecoderModel,
-    EncoderModel,
-    Model,
-    SequentialModel,
-    TorchModel,
-    TransformerModel,
-    UNetModel,
-)
+from vramtui.core.schema import models as kinds
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.tape.tape import Program
 from vramtui.models.specs.decoder import decoder_spec, model_spec
 
 HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {
-    SequentialModel: late(f"{HERE}.layer_list:layer_list_program"),
-    ConvNetModel: late(f"{HERE}.layer_list:resnet_program"),
-    EncoderModel: late(f"{HERE}.encoder:encoder_program"),
-    EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_program"),
-    UNetModel: late(f"{HERE}.unet:unet_program"),
-    DiffusionTransformerModel: late(f"{HERE}.diffusion_transformers:dit_program"),
+    kinds.SequentialModel: late(f"{HERE}.layer_list:layer_list_program"),
+    kinds.ConvNetModel: late(f"{HERE}.layer_list:resnet_program"),
+    kinds.EncoderModel: late(f"{HERE}.encoder:encoder_program"),
+    kinds.EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_program"),
+    kinds.UNetModel: late(f"{HERE}.unet:unet_program"),
+    kinds.DiffusionTransformerModel: late(f"{HERE}.diffusion_transformers:dit_program"),
 }
 _decoder = late(f"{HERE}.decoder:decoder_training")
 _listed_encoder = late(f"{HERE}.encoder:listed_encoder_program")
 
 
-def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:
+def program_of(model: kinds.Model, run: TrainRun | InferRun, device: Device) -> Program:
     """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`."""
-    if isinstance(model, TransformerModel) and runs_as_encoder(model, run):
+    if isinstance(model, kinds.TransformerModel) and runs_as_encoder(model, run):
         program: Program = _listed_encoder(model, run, device)
         return program
-    if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
+    if isinstance(model, kinds.TransformerModel) and isinstance(run, TrainRun):
         trained: Program = _decoder(model, run, device)
         return trained
     write = PROGRAMS.get(type(model))
@@ -48,7 +38,7 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
     return write(model, run, device)
 
 
-def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
+def runs_as_encoder(model: kinds.TransformerModel, run: TrainRun | InferRun) -> bool:
     """Return whether a run is followed as an encoder's: it asks for nothing that only decoders have."""
     if not decoder_spec(model).is_encoder or run.quantization is not None:
         return False
@@ -59,7 +49,7 @@ def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
 
 
 @lru_cache(maxsize=64)
-def parameter_count(model: Model) -> int:
+def parameter_count(model: kinds.Model) -> int:
     """Parameters of the model, tied weights counted once, as model cards count them."""
     spec = model_spec(model)
     if spec is None:
@@ -67,14 +57,14 @@ def parameter_count(model: Model) -> int:
     return spec.parameters()
 
 
-def _unknown(model: Model) -> str:
+def _unknown(model: kinds.Model) -> str:
     kind = type(model).__struct_config__.tag
-    if isinstance(model, TorchModel):
+    if isinstance(model, kinds.TorchModel):
         return f"the analytic estimator has no shapes for a model of kind {kind!r}: `vramtui dry-run` runs its code"
     return f"the analytic estimator does not know models of kind {kind!r}; try --method rules"
 
 
-def check_parameters(model: Model) -> None:
+def check_parameters(model: kinds.Model) -> None:
     given = getattr(model, "parameters", None)
     counted = parameter_count(model) if given is not None else None
     if given != counted:

@@ -15,18 +15,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.decoder_builder import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import (
-    ATTENTION,
-    EMBEDDINGS,
-    HEAD,
-    MLP,
-    NORMS,
-    Node,
-    Program,
-    Tensor,
-    borrowed,
-    storage_of,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import ConvModule, LinearModule, NormModule, RepeatedBlock
 from vramtui.models.specs.nets import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
@@ -39,20 +28,20 @@ class Skip:
     the end of the stage that reads it first, which may have `saved` it for its backward; `group` shows it meanwhile.
     """
 
-    def __init__(self, x: Tensor, group: str, *, saved: bool) -> None:
-        self.storage = storage_of(x.numel, x.itemsize, group, "waits for the way up")
+    def __init__(self, x: tapes.Tensor, group: str, *, saved: bool) -> None:
+        self.storage = tapes.storage_of(x.numel, x.itemsize, group, "waits for the way up")
         self.storage.borrowed = saved
-        self.tensor = Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
+        self.tensor = tapes.Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
         self.saved = saved
 
     def read(self, part: ModuleBuilder) -> None:
         """Read the connection at the start of the stage that reads it first, where its gradient is used up."""
-        part.tape.nodes.append(Node(outs=[self.tensor]))
+        part.tape.nodes.append(tapes.Node(outs=[self.tensor]))
 
     def keep_until_end(self, part: ModuleBuilder) -> None:
         """Note at the end of that stage that its storage stays, unless the tape saved it."""
         if not self.saved:
-            part.tape.nodes.append(Node(makes=[self.storage]))
+            part.tape.nodes.append(tapes.Node(makes=[self.storage]))
 
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
@@ -64,7 +53,7 @@ RESNETS, GROUPS, SAMPLING, CROSS = (
 NORM_GROUPS = 32
 
 
-def resnet(part: ModuleBuilder, x: Tensor, given: Image, block: RepeatedBlock) -> Tensor:
+def resnet(part: ModuleBuilder, x: tapes.Tensor, given: Image, block: RepeatedBlock) -> tapes.Tensor:
     """Two convolutions with norms, the time embedding added between; the sum is divided by 1."""
     y = part.activation(part.group_norm(x, block.module("norm1", NormModule), NORM_GROUPS), "silu")
     y, image = part.convolution((y, given), block.module("conv1", ConvModule))
@@ -90,7 +79,7 @@ class Spatial:
         self.tokens = image.height * image.width
         self.numel = net.batch * image.numel
 
-    def into(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def into(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """A group norm and a projection; positions in rows are a view, but a linear layer asks for a copy."""
         y = part.group_norm(x, self.around.part(NormModule), NORM_GROUPS)
         if self.model.use_linear_projection:
@@ -98,7 +87,7 @@ class Spatial:
             return part.apply(rows, self.around.module("proj_in", LinearModule))
         return part.convolution((y, self.image), self.around.module("proj_in", ConvModule))[0]
 
-    def out_of(self, part: ModuleBuilder, x: Tensor, residual: Tensor) -> Tensor:
+    def out_of(self, part: ModuleBuilder, x: tapes.Tensor, residual: tapes.Tensor) -> tapes.Tensor:
         if self.model.use_linear_projection:
             y = part.apply(x, self.around.module("proj_out", LinearModule))
             y = part.ops.unsaved(y, "image")
@@ -107,7 +96,7 @@ class Spatial:
             y, _ = part.convolution((image, self.image), self.around.module("proj_out", ConvModule))
         return part.ops.add(y, residual, "transformer's answer")
 
-    def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def block(self, part: ModuleBuilder, x: tapes.Tensor) -> tapes.Tensor:
         """Attention to itself, to the text, and a gated MLP, each after a norm.
 
         The block's function holds its input, and each attention's answer until the next one stands.
@@ -115,12 +104,14 @@ class Spatial:
         given, residual = x, x
         length = self.model.text_length
         wide = self.net.batch * length * self.model.cross_attention_dim
-        text = borrowed(wide, self.net.recipe.stream, CROSS, "text")
-        for group, block in zip((ATTENTION, CROSS, MLP), (self.itself, self.crossed, self.mlp), strict=True):
-            part.tape.group = NORMS
+        text = tapes.borrowed(wide, self.net.recipe.stream, CROSS, "text")
+        for group, block in zip(
+            (tapes.ATTENTION, CROSS, tapes.MLP), (self.itself, self.crossed, self.mlp), strict=True
+        ):
+            part.tape.group = tapes.NORMS
             normed = part.normed_by(x, block.part(NormModule))
             part.tape.group = group
-            if group == ATTENTION:
+            if group == tapes.ATTENTION:
                 y = self._attend(part, normed, normed, block, self.tokens)
             elif group == CROSS:
                 y = self._attend(part, normed, text, block, length)
@@ -136,7 +127,9 @@ class Spatial:
         part.tape.touch(given)
         return x
 
-    def _attend(self, part: ModuleBuilder, x: Tensor, other: Tensor, block: RepeatedBlock, keys: int) -> Tensor:
+    def _attend(
+        self, part: ModuleBuilder, x: tapes.Tensor, other: tapes.Tensor, block: RepeatedBlock, keys: int
+    ) -> tapes.Tensor:
         q = part.apply(x, block.module("to_q", LinearModule))
         k, v = (part.apply(other, block.module(name, LinearModule)) for name in ("to_k", "to_v"))
         each = self.image.channels // self.heads
@@ -166,13 +159,13 @@ class UNet:
         self.image = Image(model.in_channels, model.sample_size, model.sample_size)
         self.skips: list[tuple[Skip, int]] = []
         self.pending: Skip | None = None
-        self.level_inputs: list[Tensor] = []
+        self.level_inputs: list[tapes.Tensor] = []
         self.plain = self.net.training and not self.net.recipe.autocast
 
-    def program(self) -> Program:
+    def program(self) -> tapes.Program:
         model, net = self.model, self.net
         # The time embedding, what SDXL adds to it, and the first convolution.
-        part = net.part(EMBEDDINGS)
+        part = net.part(tapes.EMBEDDINGS)
         for name in ("time_embedding", *(("add_embedding",) if self.model.addition_embed_dim is not None else ())):
             first, second = (self.spec.module(f"{name}_{number}", LinearModule) for number in (1, 2))
             x = part.tape.new(net.batch * first.in_features, net.recipe.stream, f"{name} input", tracked=False)
@@ -221,7 +214,7 @@ class UNet:
                 part.tape.touch(*self.level_inputs)
                 self._close(part, x)
         block = self.blocks.pop()
-        part, x = self._open(HEAD)
+        part, x = self._open(tapes.HEAD)
         x = part.activation(part.group_norm(x, block.part(NormModule), NORM_GROUPS), "silu")
         x, _ = part.convolution((x, self.image), block.part(ConvModule))
         if net.training:
@@ -242,14 +235,14 @@ class UNet:
             notes=NOTES,
         )
 
-    def _open(self, group: str) -> tuple[ModuleBuilder, Tensor]:
+    def _open(self, group: str) -> tuple[ModuleBuilder, tapes.Tensor]:
         part = self.net.part(group, layer=True)
         x = part.input()
         if self.pending is not None:
             self.pending.read(part)
         return part, x
 
-    def _close(self, part: ModuleBuilder, x: Tensor, *, checkpointed: bool = False) -> None:
+    def _close(self, part: ModuleBuilder, x: tapes.Tensor, *, checkpointed: bool = False) -> None:
         """The stage that came after a skip's own is the first to read it."""
         if self.pending is not None:
             self.pending.keep_until_end(part)
@@ -301,11 +294,11 @@ class UNet:
         part = self.net.part(GROUPS, layer=True)
         part.finish(spatial.out_of(part, part.input(), residual.tensor))
 
-    def _last(self) -> Tensor:
+    def _last(self) -> tapes.Tensor:
         output = self.net.stages[-1].tape.output
         assert output is not None
         return output
 
 
-def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:
+def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
     return UNet(model, run, device).program()

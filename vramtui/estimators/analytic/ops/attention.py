@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
-from vramtui.estimators.analytic.ops.attention_kernels import (
-    Heads,
-    Projected,
-    eager_attention,
-    fused_attention,
-    math_attention,
-    recomputed_attention,
-    repeat_kv,
-)
+from vramtui.estimators.analytic.ops import attention_kernels as kernels
 from vramtui.estimators.analytic.ops.decoder_builder import Cache, Kernel, Writer
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.tape import ATTENTION, GROWTH, KV_CACHE, Tensor
@@ -55,20 +47,20 @@ def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tens
     return answer
 
 
-def attend(writer: Writer, heads: Heads, qkv: Projected) -> Tensor:
+def attend(writer: Writer, heads: kernels.Heads, qkv: kernels.Projected) -> Tensor:
     """Scores and what they pick, in the way the job asks for."""
     setting, (q, k, v) = writer.setting, qkv
     if not setting.eager:
         if setting.masked:
-            k, v, heads = repeat_kv(writer.ops, heads, k, v)
+            k, v, heads = kernels.repeat_kv(writer.ops, heads, k, v)
         if setting.kernel == "math":
-            return math_attention(writer.ops, heads, (q, k, v))
-        out = fused_attention(writer.ops, heads, (q, k, v), efficient=setting.kernel == "efficient")
+            return kernels.math_attention(writer.ops, heads, (q, k, v))
+        out = kernels.fused_attention(writer.ops, heads, (q, k, v), efficient=setting.kernel == "efficient")
         writer.tape.touch(k, v)
         return out
     if setting.selective == "selective":
-        return recomputed_attention(writer.ops, heads, qkv, plain=writer.plain)
-    return eager_attention(writer.ops, heads, qkv, plain=writer.plain)
+        return kernels.recomputed_attention(writer.ops, heads, qkv, plain=writer.plain)
+    return kernels.eager_attention(writer.ops, heads, qkv, plain=writer.plain)
 
 
 def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
