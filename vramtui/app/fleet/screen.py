@@ -20,16 +20,7 @@ from vramtui.core.base.units import QUICK, UNKNOWN, format_duration, format_gib,
 from vramtui.core.observation.readings import Sample
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.fleet import (
-    CONNECTING,
-    Fleet,
-    FleetColumn,
-    GpuSummary,
-    HostSummary,
-    JobColumn,
-    job_summaries,
-    user_totals,
-)
+from vramtui.monitor import fleet as fleets
 
 One = TypeVar("One")
 IDLE = 0.02  # of a GPU's memory, which the driver may use without reserving it
@@ -51,8 +42,8 @@ class JobRow(msgspec.Struct, frozen=True):
 class FleetRow(msgspec.Struct, frozen=True):
     """A GPU of a host; `gpu` is None if none of the host's is known."""
 
-    host: HostSummary
-    gpu: GpuSummary | None
+    host: fleets.HostSummary
+    gpu: fleets.GpuSummary | None
 
     @property
     def id(self) -> tuple[str, str]:
@@ -65,7 +56,7 @@ class FleetRow(msgspec.Struct, frozen=True):
         if not self.host.is_up:
             age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
             words = self.host.failure.removeprefix(self.host.name).lstrip(": ").rstrip(".")
-            return f"down{age}: {words}" if words != CONNECTING else words
+            return f"down{age}: {words}" if words != fleets.CONNECTING else words
         if self.gpu is None:
             return "no GPU"
         if self.gpu.state != "ok":
@@ -86,7 +77,7 @@ class FleetView(msgspec.Struct, frozen=True):
     rows: tuple[FleetRow, ...] = ()
     chosen: tuple[str, str] | None = None
     current: str = ""
-    sort: FleetColumn = "host"
+    sort: fleets.FleetColumn = "host"
     falls: bool = False
     filter: str = ""
     total: int = 0
@@ -98,7 +89,7 @@ class FleetView(msgspec.Struct, frozen=True):
     totals: tuple[tuple[str, int], ...] = ()
     jobs: tuple[JobRow, ...] = ()
     chosen_job: tuple[str, str] | None = None
-    job_sort: JobColumn = "used"
+    job_sort: fleets.JobColumn = "used"
     jobs_fall: bool = True
 
 
@@ -109,7 +100,7 @@ def in_order(items: Iterable[One], key: Callable[[One], Any], *, falls: bool) ->
     return [item for _, item in known] + [item for value, item in keyed if value is None]
 
 
-_JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
+_JOB_KEYS: dict[fleets.JobColumn, Callable[[RankedJob], Any]] = {
     "job": lambda job: job.job,
     "ranks": lambda job: job.size,
     "used": lambda job: job.used,
@@ -120,12 +111,12 @@ _JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
 }
 
 
-class JobModel(ui.ListModel[JobColumn, JobRow]):
+class JobModel(ui.ListModel[fleets.JobColumn, JobRow]):
     """Order and selection of the jobs, and which are opened."""
 
     __slots__ = ("_opened",)
 
-    COLUMNS = get_args(JobColumn)
+    COLUMNS = get_args(fleets.JobColumn)
     FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
 
     def __init__(self) -> None:
@@ -166,7 +157,7 @@ def _has(word: str, texts: Mapping[str, str], every: str) -> bool:
     return value in texts[form].lower() if colon and form in texts else word in every
 
 
-_KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
+_KEYS: dict[fleets.FleetColumn, Callable[[FleetRow], Any]] = {
     "gpu": lambda row: None if row.gpu is None else (row.gpu.name, row.gpu.index),
     "used": lambda row: None if row.gpu is None else row.gpu.used,
     "predicted": lambda row: None if row.gpu is None else row.gpu.predicted,
@@ -176,12 +167,12 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 }
 
 
-class FleetModel(ui.ListModel[FleetColumn, FleetRow]):
+class FleetModel(ui.ListModel[fleets.FleetColumn, FleetRow]):
     """The user's choices: order, filter, row, and whether jobs are listed."""
 
     __slots__ = ("by_job", "jobs")
 
-    COLUMNS = get_args(FleetColumn)
+    COLUMNS = get_args(fleets.FleetColumn)
     FROM_THE_LARGEST = ("used", "predicted", "utilization")
 
     def __init__(self) -> None:
@@ -189,10 +180,10 @@ class FleetModel(ui.ListModel[FleetColumn, FleetRow]):
         self.by_job = False
         self.jobs = JobModel()
 
-    def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
+    def view(self, hosts: Sequence[fleets.HostSummary], current: str) -> FleetView:
         up = sum(host.is_up for host in hosts)
         if self.by_job:
-            jobs, rows = self.jobs, self.jobs.rows(job_summaries(hosts), self.filter)
+            jobs, rows = self.jobs, self.jobs.rows(fleets.job_summaries(hosts), self.filter)
             job = jobs.selected
             return FleetView(
                 jobs=rows,
@@ -225,7 +216,7 @@ class FleetModel(ui.ListModel[FleetColumn, FleetRow]):
             used=sum(gpu.used or 0 for gpu in gpus),
             capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
-            totals=tuple(user_totals(hosts).items()),
+            totals=tuple(fleets.user_totals(hosts).items()),
         )
 
 
@@ -252,7 +243,7 @@ class FleetController(Feature):
 
     __slots__ = ("_feed", "_fleet", "_shared", "is_current", "model")
 
-    def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
+    def __init__(self, shared: AppContext, fleet: fleets.Fleet, feed: FeedStatus) -> None:
         self.model = FleetModel()
         self._shared, self._fleet, self._feed, self.is_current = shared, fleet, feed, fleet.is_current
 
@@ -265,7 +256,7 @@ class FleetController(Feature):
     @property
     def down(self) -> tuple[str, ...]:
         """The hosts that do not answer; every screen names them."""
-        return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
+        return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != fleets.CONNECTING)
 
     def on_sample(self, sample: Sample) -> None:
         self._fleet.note_sample()
@@ -301,7 +292,7 @@ class FleetController(Feature):
 
 WIDE = 100
 BAR = 12  # cells of the bar of used memory
-_WIDE: ui.Columns[FleetColumn] = (
+_WIDE: ui.Columns[fleets.FleetColumn] = (
     ui.Column("host", "HOST", 20),
     ui.Column("gpu", "GPU", 20),
     ui.Column("used", "USED GiB", 28, numeric=True),
@@ -316,13 +307,13 @@ _NARROW = ui.narrowed(
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> ui.Columns[FleetColumn]:
+def columns_for(breadth: int) -> ui.Columns[fleets.FleetColumn]:
     """The columns of a list `breadth` columns wide, the last of them for a scroll bar."""
     return ui.filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
 
 
 @lru_cache(maxsize=16)
-def _with_reason(columns: ui.Columns[FleetColumn], *, has_gpu: bool) -> ui.Columns[FleetColumn]:
+def _with_reason(columns: ui.Columns[fleets.FleetColumn], *, has_gpu: bool) -> ui.Columns[fleets.FleetColumn]:
     """The columns of a host that is down: its name, which GPU, and the reason in all that is left."""
     first = columns[: 2 if has_gpu else 1]
     return (*first, ui.Column("state", "STATE", sum(column.width for column in columns[len(first) :])))
@@ -347,7 +338,7 @@ class FleetRows(ui.CursorRows[FleetView, FleetRow]):
         for column in columns if row.host.is_up else _with_reason(columns, has_gpu=row.gpu is not None):
             name, colour = column.name, "foreground"
             if not row.host.is_up:
-                colour = "error" if name == "state" and row.state != CONNECTING else "muted"
+                colour = "error" if name == "state" and row.state != fleets.CONNECTING else "muted"
             elif name == "host" and current:
                 colour = "primary"
             elif name == "predicted" and row.gpu is not None and row.gpu.predicted:
@@ -365,7 +356,7 @@ class FleetRows(ui.CursorRows[FleetView, FleetRow]):
         return ["Connecting …"]
 
 
-def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
+def text_of(row: FleetRow, column: fleets.FleetColumn, *, wide: bool) -> str:
     gpu = row.gpu
     if column == "host":
         return printable(row.host.name)
@@ -403,9 +394,9 @@ class UserTotals(ui.Lines[FleetView]):
         return [ui.strip([(ui.fit(text, width), palette.dim)], width, palette.text)]
 
 
-class FleetTable(ui.ListFrame[FleetView, FleetColumn, FleetRow]):
+class FleetTable(ui.ListFrame[FleetView, fleets.FleetColumn, FleetRow]):
     def __init__(self) -> None:
-        heading = ui.SortHeading[FleetView, FleetColumn](
+        heading = ui.SortHeading[FleetView, fleets.FleetColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
         )
         super().__init__(heading, FleetRows(id="fleet"), UserTotals())
@@ -419,7 +410,7 @@ class FleetTable(ui.ListFrame[FleetView, FleetColumn, FleetRow]):
         return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}{users}", below
 
 
-_WIDE_JOBS: ui.Columns[JobColumn] = (
+_WIDE_JOBS: ui.Columns[fleets.JobColumn] = (
     ui.Column("job", "JOB", 28),
     ui.Column("user", "USER", 10),
     ui.Column("ranks", "RANKS", 9, numeric=True),
@@ -438,7 +429,7 @@ NONE = (
 
 
 @lru_cache(maxsize=16)
-def job_columns_for(breadth: int) -> ui.Columns[JobColumn]:
+def job_columns_for(breadth: int) -> ui.Columns[fleets.JobColumn]:
     return ui.filled(_WIDE_JOBS if breadth >= WIDE else _NARROW_JOBS, breadth - 1, least=6)
 
 
@@ -477,7 +468,7 @@ class JobRows(ui.CursorRows[FleetView, JobRow]):
         return ui.wrap(NONE, width)
 
 
-def job_text_of(row: JobRow, column: JobColumn) -> str:
+def job_text_of(row: JobRow, column: fleets.JobColumn) -> str:
     job, rank = row.job, row.rank
     one = rank or job
     if column == "used":
@@ -500,9 +491,9 @@ def job_text_of(row: JobRow, column: JobColumn) -> str:
     return " · ".join(words)
 
 
-class JobTable(ui.ListFrame[FleetView, JobColumn, JobRow]):
+class JobTable(ui.ListFrame[FleetView, fleets.JobColumn, JobRow]):
     def __init__(self) -> None:
-        heading = ui.SortHeading[FleetView, JobColumn](
+        heading = ui.SortHeading[FleetView, fleets.JobColumn](
             lambda _, width: job_columns_for(width), lambda view: (view.job_sort, view.jobs_fall)
         )
         super().__init__(heading, JobRows(id="jobs"))

@@ -9,19 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.keys import format_key
 
+from vramtui.app import keys as key_list
 from vramtui.app.fleet.screen import FleetRows, JobRows
 from vramtui.app.history.screen import RunRows, RunWindow
-from vramtui.app.keys import (
-    APP_BINDINGS,
-    EDITOR_BINDINGS,
-    FLEET_BINDINGS,
-    FORM_BINDINGS,
-    HISTORY_BINDINGS,
-    PLAN_BINDINGS,
-    REPLAY_BINDINGS,
-    TIMELINE_BINDINGS,
-    WATCH_BINDINGS,
-)
 from vramtui.app.plan.screen import Heatmap, PlanWords
 from vramtui.app.state.view import View
 from vramtui.app.timeline.screen import PhaseBars
@@ -48,21 +38,21 @@ SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, ABOUT["table"]),
     Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ABOUT["estimate"]),
     Section("phases.", "Phases", PhaseBars.BINDINGS, ABOUT["phases"]),
-    Section("watch.", "Watch", WATCH_BINDINGS),
+    Section("watch.", "Watch", key_list.WATCH_BINDINGS),
     Section("map.", "Map of what fits", Heatmap.BINDINGS, ABOUT["map"]),
     Section("changes.", "Changes that free memory", PlanWords.BINDINGS, ABOUT["changes"]),
-    Section("plan.", "Plan", PLAN_BINDINGS),
-    Section("timeline.", "Timeline", TIMELINE_BINDINGS),
-    Section("history.", "History", HISTORY_BINDINGS, ABOUT["history"]),
+    Section("plan.", "Plan", key_list.PLAN_BINDINGS),
+    Section("timeline.", "Timeline", key_list.TIMELINE_BINDINGS),
+    Section("history.", "History", key_list.HISTORY_BINDINGS, ABOUT["history"]),
     Section("runs.", "List of runs", RunRows.BINDINGS, ABOUT["runs"]),
     Section("run.", "One run", RunWindow.BINDINGS),
-    Section("fleet.", "Fleet, with several hosts", FLEET_BINDINGS, ABOUT["fleet"]),
+    Section("fleet.", "Fleet, with several hosts", key_list.FLEET_BINDINGS, ABOUT["fleet"]),
     Section("fleet_rows.", "List of hosts", FleetRows.BINDINGS),
     Section("fleet_jobs.", "List of jobs", JobRows.BINDINGS),
-    Section("replay.", "While a recording is played", REPLAY_BINDINGS),
-    Section("form.", "Preset editor: form", FORM_BINDINGS, ABOUT["form"]),
-    Section("editor.", "Preset editor", EDITOR_BINDINGS),
-    Section("app.", "Everywhere", APP_BINDINGS),
+    Section("replay.", "While a recording is played", key_list.REPLAY_BINDINGS),
+    Section("form.", "Preset editor: form", key_list.FORM_BINDINGS, ABOUT["form"]),
+    Section("editor.", "Preset editor", key_list.EDITOR_BINDINGS),
+    Section("app.", "Everywhere", key_list.APP_BINDINGS),
 )
 
 

@@ -26,34 +26,14 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.estimate.devices import vendor_of
 from vramtui.core.estimate.fits import compare_ledgers, shown_rows
-from vramtui.core.runs.run import (
-    EDGES,
-    FAILED,
-    FROM_THE_LARGEST,
-    RUN_COLUMNS,
-    Run,
-    RunColumn,
-    RunFilter,
-    Spread,
-    StoredRun,
-    ending_words,
-    errors_of,
-    facts_of,
-    filtered,
-    histogram,
-    in_order,
-    lasted_words,
-    preset_values,
-    spreads,
-    why_not_deleted,
-)
+from vramtui.core.runs import run as recorded
 
 if TYPE_CHECKING:
     from vramtui.app.history.controller import HistoryController
 
 FULL, ROOMY = 100, 125
 LEAST_PRESET = 18
-_WIDE: ui.Columns[RunColumn] = (
+_WIDE: ui.Columns[recorded.RunColumn] = (
     ui.Column("when", "WHEN", 18),
     ui.Column("host", "HOST", 12),
     ui.Column("gpu", "GPU", 15),
@@ -70,14 +50,14 @@ _NARROW = ui.narrowed(
     {"when": 13, "host": 8, "gpu": 7, "preset": 0, "predicted": 8, "observed": 7, "error": 9, "ended": 15},
     {"predicted": "PREDICT", "observed": "SEEN"},
 )
-_TEXTS: dict[RunColumn, Callable[[Run], str]] = {
+_TEXTS: dict[recorded.RunColumn, Callable[[recorded.Run], str]] = {
     "host": lambda run: printable(run.host),
     "gpu": lambda run: ui.short_name(printable(run.gpu_name)),
     "preset": lambda run: printable(run.preset or run.command),
     "predicted": lambda run: format_gib(run.predicted.process),
     "observed": lambda run: format_gib(run.observed.process),
     "error": lambda run: format_percent(run.error),
-    "lasted": lasted_words,
+    "lasted": recorded.lasted_words,
 }
 EMPTY = (
     "No runs recorded yet.",
@@ -99,13 +79,13 @@ class RunStore(Protocol):
         """A value that changes whenever a run is added, changed or deleted."""
         ...
 
-    def runs(self) -> tuple[StoredRun, ...]:
+    def runs(self) -> tuple[recorded.StoredRun, ...]:
         """All runs, the latest first."""
         ...
 
     def forget(self, number: int) -> None: ...
 
-    def report(self, stored: StoredRun) -> list[str]:
+    def report(self, stored: recorded.StoredRun) -> list[str]:
         """Write a run to files and return their paths."""
         ...
 
@@ -113,7 +93,7 @@ class RunStore(Protocol):
 class Errors(msgspec.Struct, frozen=True):
     """The errors of one kind of predictions, and the number of runs in each bar of a histogram."""
 
-    spread: Spread
+    spread: recorded.Spread
     counts: tuple[int, ...]
 
 
@@ -124,34 +104,34 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     in seconds since the epoch.
     """
 
-    runs: tuple[StoredRun, ...] = ()
+    runs: tuple[recorded.StoredRun, ...] = ()
     total: int = 0
     is_read: bool = False
     problem: str = ""
     note: str = ""
-    chosen: StoredRun | None = None
-    sort: RunColumn = "when"
+    chosen: recorded.StoredRun | None = None
+    sort: recorded.RunColumn = "when"
     falls: bool = True
     filter: str = ""
     errors: tuple[Errors, ...] = ()
     now: float = 0.0
 
 
-class HistoryModel(ui.ListModel[RunColumn, StoredRun]):
+class HistoryModel(ui.ListModel[recorded.RunColumn, recorded.StoredRun]):
     """Takes past runs and the user's choices, and makes the view of them. It uses no widget, no clock and no file."""
 
     __slots__ = ("_errors", "_every", "_problem", "is_read")
 
-    COLUMNS = RUN_COLUMNS
-    FROM_THE_LARGEST = FROM_THE_LARGEST
+    COLUMNS = recorded.RUN_COLUMNS
+    FROM_THE_LARGEST = recorded.FROM_THE_LARGEST
 
     def __init__(self) -> None:
         super().__init__("when")
         self._problem, self.is_read = "", False
-        self._every: tuple[StoredRun, ...] = ()
+        self._every: tuple[recorded.StoredRun, ...] = ()
         self._errors: tuple[Errors, ...] = ()
 
-    def take(self, runs: Sequence[StoredRun]) -> None:
+    def take(self, runs: Sequence[recorded.StoredRun]) -> None:
         """Show these runs from now on."""
         self._every, self.is_read, self._problem = tuple(runs), True, ""
         self._arrange()
@@ -160,7 +140,7 @@ class HistoryModel(ui.ListModel[RunColumn, StoredRun]):
         """Show why they cannot be read; the known ones stay."""
         self.is_read, self._problem = True, problem
 
-    def sort_by(self, column: RunColumn) -> None:
+    def sort_by(self, column: recorded.RunColumn) -> None:
         super().sort_by(column)
         self._arrange()
 
@@ -185,16 +165,17 @@ class HistoryModel(ui.ListModel[RunColumn, StoredRun]):
 
     def _arrange(self) -> None:
         """Make the list and the errors of its runs, once per change."""
-        some = filtered(self._every, RunFilter(words=self.filter))
-        self._rows = tuple(in_order(some, self.sort, reverse=self.reverse))
+        some = recorded.filtered(self._every, recorded.RunFilter(words=self.filter))
+        self._rows = tuple(recorded.in_order(some, self.sort, reverse=self.reverse))
         runs = tuple(stored.run for stored in some)
         self._errors = tuple(
-            Errors(spread, histogram(errors_of(runs, spread.method, spread.model_kind))) for spread in spreads(runs)
+            Errors(spread, recorded.histogram(recorded.errors_of(runs, spread.method, spread.model_kind)))
+            for spread in recorded.spreads(runs)
         )
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> ui.Columns[RunColumn]:
+def columns_for(breadth: int) -> ui.Columns[recorded.RunColumn]:
     """The columns of a list `breadth` columns wide, the last of them for a scroll bar. The preset takes what is left;
     if that is too little, the host goes.
     """
@@ -204,17 +185,17 @@ def columns_for(breadth: int) -> ui.Columns[RunColumn]:
     return ui.filled(columns, breadth - 1, least=6)
 
 
-class RunRows(ui.CursorRows[HistoryView, StoredRun]):
+class RunRows(ui.CursorRows[HistoryView, recorded.StoredRun]):
     BINDINGS = ui.moving_keys("runs")
     OPENS = "screen.open_run"
 
-    def rows_of(self, view: HistoryView) -> Sequence[StoredRun]:
+    def rows_of(self, view: HistoryView) -> Sequence[recorded.StoredRun]:
         return view.runs
 
     def cursor_of(self, view: HistoryView) -> int:
         return next((at for at, stored in enumerate(view.runs) if stored is view.chosen), 0)
 
-    def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
+    def line_of(self, row: recorded.StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         run, on, short = row.run, cursor or "background", self.breadth < FULL
         now = self.view.now if self.view is not None else 0.0
         pieces: list[ui.Piece] = []
@@ -228,8 +209,8 @@ class RunRows(ui.CursorRows[HistoryView, StoredRun]):
                 text = time.strftime(form, local)
             elif column.name == "ended":
                 # If there is little room, only the run's own window has the exit code.
-                text = ending_words(run, now).partition(" (" if short else "\n")[0]
-                colour = "error" if run.ending in FAILED else "success" if run.ending == "running" else "muted"
+                text = recorded.ending_words(run, now).partition(" (" if short else "\n")[0]
+                colour = "error" if run.ending in recorded.FAILED else "success" if run.ending == "running" else "muted"
             else:
                 text = _TEXTS[column.name](run)
             if column.name == "predicted" and run.predicted.process:
@@ -251,9 +232,9 @@ class RunRows(ui.CursorRows[HistoryView, StoredRun]):
         return [line for sentence in EMPTY for line in [*ui.wrap(sentence, width), ""]]
 
 
-class RunTable(ui.ListFrame[HistoryView, RunColumn, StoredRun]):
+class RunTable(ui.ListFrame[HistoryView, recorded.RunColumn, recorded.StoredRun]):
     def __init__(self) -> None:
-        heading = ui.SortHeading[HistoryView, RunColumn](
+        heading = ui.SortHeading[HistoryView, recorded.RunColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
         )
         super().__init__(heading, RunRows(id="runs"))
@@ -291,8 +272,8 @@ class RunErrors(ui.Framed[HistoryView]):
             lines.append(ui.between(median, [(widest, palette.dim)], width, palette.text))
             lines += [ui.strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(group.counts)]
         # The edges in per cent, each under the gap between two bars.
-        cells = [" "] * (len(EDGES) + 1) * (BAR + 1)
-        for at, edge in enumerate(EDGES):
+        cells = [" "] * (len(recorded.EDGES) + 1) * (BAR + 1)
+        for at, edge in enumerate(recorded.EDGES):
             label = f"{edge * 100:+.0f}".replace("-", "−")
             start = (at + 1) * (BAR + 1) - 1 - len(label) // 2
             cells[start : start + len(label)] = label
@@ -340,28 +321,28 @@ class RunLines(ui.Framed[View]):
         self.refresh(layout=True)
 
 
-def fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip]:
+def fact_lines(run: recorded.Run, now: float, palette: Palette, width: int) -> list[Strip]:
     """Names and sentences: where, when and how."""
     lines: list[Strip] = []
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
-    for name, words in facts_of(run, now, started).items():
-        style = palette.ink("error") if name == "ended" and run.ending in FAILED else palette.text
+    for name, words in recorded.facts_of(run, now, started).items():
+        style = palette.ink("error") if name == "ended" and run.ending in recorded.FAILED else palette.text
         for at, line in enumerate(ui.wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
             pieces: list[ui.Piece] = [(" " + ui.fit("" if at else name, LABEL - 1), palette.dim), (line, style)]
             lines.append(ui.strip(pieces, width, palette.text))
     return lines
 
 
-def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+def ledger_lines(run: recorded.Run, palette: Palette, width: int) -> list[Strip]:
     """Predicted and observed: every line that either side has."""
     rows = shown_rows(compare_ledgers(run.predicted, run.observed), vendor_of(run.gpu_name))
     figures = (sizes("predicted", SIDE, lambda row: row.predicted), *compared(palette, SIDE, DELTA))
     return part_lines(rows, figures, palette, width)
 
 
-def value_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+def value_lines(run: recorded.Run, palette: Palette, width: int) -> list[Strip]:
     lines: list[Strip] = []
-    for name, value in preset_values(run):
+    for name, value in recorded.preset_values(run):
         lines.append(ui.strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
         wrapped = ui.wrap(printable(value), max(8, width - 4))
         lines += [ui.strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
@@ -399,7 +380,12 @@ class RunWindow(Window[None]):
     ]
 
     def __init__(
-        self, stored: StoredRun, palette: Palette, now: float, report: Callable[[], None], forget: Callable[[], None]
+        self,
+        stored: recorded.StoredRun,
+        palette: Palette,
+        now: float,
+        report: Callable[[], None],
+        forget: Callable[[], None],
     ) -> None:
         run = stored.run
         title = f"Run {stored.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
@@ -435,7 +421,7 @@ class RunWindow(Window[None]):
         self.query_one("#all", VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
-def series_of(run: Run) -> Series | None:
+def series_of(run: recorded.Run) -> Series | None:
     """The run's memory as the graph draws it; None if it was not recorded over time."""
     if not run.times:
         return None
@@ -502,7 +488,7 @@ class HistoryScreen(ListScreen):
         stored = self._chosen_run()
         if stored is None or self._history.store is None:
             return
-        refused = why_not_deleted(stored, self._shared.clock())
+        refused = recorded.why_not_deleted(stored, self._shared.clock())
         if refused:
             self.notify(f"Not deleted: {refused}.", severity="warning")
             return
@@ -514,7 +500,7 @@ class HistoryScreen(ListScreen):
         window = Confirm("Delete this run?", question, "y delete · n or Esc cancel")
         ask(self.app, window, lambda _: self._history.forget(stored))
 
-    def _chosen_run(self) -> StoredRun | None:
+    def _chosen_run(self) -> recorded.StoredRun | None:
         run = self._history.model.selected
         if run is None:
             self.notify(NOTHING)

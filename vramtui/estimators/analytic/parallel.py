@@ -21,19 +21,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import EXPERTS
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.sizes import partition
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, blocks_of, quantized
-from vramtui.estimators.analytic.tape.tape import (
-    EMBEDDINGS,
-    NORMS,
-    STREAM,
-    BytesByGroup,
-    Program,
-    Storage,
-    Tape,
-    TapeStage,
-    Tensor,
-    drop_gradients,
-    summed,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.analytic.training import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone, rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
@@ -96,10 +84,10 @@ def sharded(tensors: Iterable[Parameter], sharing: Sharing) -> tuple[Parameter, 
     )
 
 
-def share_gradients(stages: Sequence[TapeStage], sharing: Sharing) -> None:
+def share_gradients(stages: Sequence[tapes.TapeStage], sharing: Sharing) -> None:
     """Leave of the gradients on the tapes what stays with this rank: its experts', and from stage 2 on its own rows."""
-    tapes = {id(stage.tape): stage.tape for stage in stages}  # a tape may stand in several stages
-    for node in (node for tape in tapes.values() for node in tape.nodes):
+    different = {id(stage.tape): stage.tape for stage in stages}  # a tape may stand in several stages
+    for node in (node for tape in different.values() for node in tape.nodes):
         routed = any(tensor.storage.group == EXPERTS for tensor in node.outs)
         ranks = sharing.experts if routed else 1
         if sharing.stage >= 2:
@@ -133,7 +121,7 @@ class Buffer(msgspec.Struct, frozen=True):
 
 
 def buffers_for(
-    program: Program, sharing: Sharing, parallel: Parallel, layers: int, *, policy: bool = False
+    program: tapes.Program, sharing: Sharing, parallel: Parallel, layers: int, *, policy: bool = False
 ) -> list[Buffer]:
     """The buffers of what data ranks share; `program` with whole tensors, `layers` blocks in it.
 
@@ -179,7 +167,7 @@ def buckets(tensors: Iterable[Parameter], itemsize: int, cap: int) -> list[tuple
     return [*groups, (filled, 1)] if filled else groups
 
 
-def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy: bool) -> list[Buffer]:
+def _fully_sharded(program: tapes.Program, parallel: Parallel, layers: int, *, policy: bool) -> list[Buffer]:
     """FSDP2's gathered weights and unsharded gradients.
 
     In a stage of a pipeline nothing is reduced or sharded again before a step's last backward pass
@@ -293,7 +281,7 @@ def _of_block(tensors: Iterable[Parameter], layers: int) -> list[Parameter]:
     return [msgspec.structs.replace(tensor, count=-(-tensor.count // layers)) for tensor in tensors if tensor.layer]
 
 
-def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
+def _zero(program: tapes.Program, sharing: Sharing) -> list[Buffer]:
     itemsize = program.recipe.weights
     trained = program.trained_numel
     bucket = min(ZERO_BUCKET, trained)
@@ -345,7 +333,7 @@ def link_buffers(share: partition.Share, parallel: Parallel, tokens: int, itemsi
 
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
-ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})
+ALONG_SEQUENCE = frozenset({tapes.STREAM, tapes.NORMS, tapes.EMBEDDINGS})
 RECEIVED = "activations: received from the rank before"
 
 
@@ -355,7 +343,9 @@ def run_of(run: TrainRun, share: partition.Share, sequence: int) -> TrainRun:
     return msgspec.structs.replace(run, sequence_length=sequence, frozen_layers=frozen)
 
 
-def own_stages(stages: Sequence[TapeStage], share: partition.Share, numel: int, itemsize: int) -> list[TapeStage]:
+def own_stages(
+    stages: Sequence[tapes.TapeStage], share: partition.Share, numel: int, itemsize: int
+) -> list[tapes.TapeStage]:
     """The stages of a decoder (embeddings, blocks, loss) that run on this rank.
 
     `numel` numbers of `itemsize` bytes arrive from the rank before.
@@ -365,29 +355,29 @@ def own_stages(stages: Sequence[TapeStage], share: partition.Share, numel: int, 
         return list(stages)
     if not share.begins and len(blocks) > 1 and blocks[0].count == 1:
         # Only in the very first block does no gradient flow back to the block's input.
-        blocks = [TapeStage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
-    start = first if share.begins else TapeStage(received(numel, itemsize))
+        blocks = [tapes.TapeStage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
+    start = first if share.begins else tapes.TapeStage(received(numel, itemsize))
     return [start, *blocks, *((last,) if share.ends else ())]
 
 
-def received(numel: int, itemsize: int) -> Tape:
+def received(numel: int, itemsize: int) -> tapes.Tape:
     """The activations that arrive from the rank before."""
-    tape = Tape(RECEIVED)
+    tape = tapes.Tape(RECEIVED)
     x = tape.new(numel, itemsize, "block input", tracked=True)
     tape.record([], [x])
     tape.close(x)
     return tape
 
 
-def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
+def split_sequence(stages: Sequence[tapes.TapeStage], ranks: int, wide: int) -> None:
     """Leave one of `ranks` parts of everything that stands along the sequence between the matrix products.
 
     `wide` numbers make up the residual stream; a dropout over as many belongs to it.
     """
-    tapes = {id(stage.tape): stage.tape for stage in stages}.values()
-    storages_seen: list[Storage] = []
-    tensors: dict[int, Tensor] = {}
-    for tape in tapes:
+    different = {id(stage.tape): stage.tape for stage in stages}.values()
+    storages_seen: list[tapes.Storage] = []
+    tensors: dict[int, tapes.Tensor] = {}
+    for tape in different:
         ends = [tensor for tensor in (tape.input, tape.output) if tensor is not None]
         storages_seen += [*tape.live_until_end, *(tensor.storage for tensor in ends)]
         for node in tape.nodes:
@@ -407,7 +397,7 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
         tensor.numel = -(-tensor.numel // ranks)
 
 
-def _along(storage: Storage, wide: int) -> bool:
+def _along(storage: tapes.Storage, wide: int) -> bool:
     return storage.group in ALONG_SEQUENCE or (storage.numel == wide and "dropout" in storage.label)
 
 
@@ -429,7 +419,7 @@ class ShardedTrainer:
 
     def __init__(
         self,
-        program: Program,
+        program: tapes.Program,
         run: TrainRun,
         device: Device,
         *,
@@ -444,7 +434,7 @@ class ShardedTrainer:
             mine = msgspec.structs.replace(program, frozen=frozen, trained=trained)
             if parallel.param_offload:
                 mine = msgspec.structs.replace(program, frozen=(), trained=())
-                drop_gradients(program.stages)
+                tapes.drop_gradients(program.stages)
         self.parallel, self.buffers = parallel, buffers
         self.trainer = trainer = Trainer(mine, run, device)
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
@@ -462,9 +452,9 @@ class ShardedTrainer:
         waiting = {group: size * more // chunks for group, size in saved.items()} if more else {}
         whole = {buffer.name: buffer.always for buffer in buffers if buffer.always}
 
-        def sizes_at(moment: str) -> BytesByGroup:
+        def sizes_at(moment: str) -> tapes.BytesByGroup:
             sizes = ((one, getattr(one, moment)) for one in buffers)
-            return summed(waiting, {one.name: one.backward if size is None else size for one, size in sizes})
+            return tapes.summed(waiting, {one.name: one.backward if size is None else size for one, size in sizes})
 
         moments = ("forward", "between", "backward", "loss", "last", "first")
         trainer.extra = BesideTraining(whole, *map(sizes_at, moments))
@@ -504,12 +494,12 @@ def written_run(run: TrainRun, sharing: Sharing) -> TrainRun:
     return msgspec.structs.replace(run, precision=HALVES[run.precision]) if has_policy(run, sharing) else run
 
 
-def with_policy(program: Program, run: TrainRun, sharing: Sharing) -> Program:
+def with_policy(program: tapes.Program, run: TrainRun, sharing: Sharing) -> tapes.Program:
     """The program with fp32 shards of weights, gradients and states, where FSDP2 casts."""
     if not has_policy(run, sharing):
         return program
-    tapes = {id(stage.tape): stage.tape for stage in program.stages}
-    for node in (node for tape in tapes.values() for node in tape.nodes):
+    different = {id(stage.tape): stage.tape for stage in program.stages}
+    for node in (node for tape in different.values() for node in tape.nodes):
         node.set_gradient(node.grad_bytes * 4 // program.recipe.weights)
     recipe = msgspec.structs.replace(program.recipe, weights=4, frozen=4, states=4)
     return msgspec.structs.replace(program, recipe=recipe, notes=(*program.notes, POLICY_NOTE))

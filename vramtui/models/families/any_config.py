@@ -7,19 +7,9 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import ENCODER_TENSORS, LayerCache, TensorGroup, TransformerModel
+from vramtui.models.families import keys as config_keys
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.families import FAMILIES, NAMES, SLIDING, Family, Layer, guess_family, opt, own_keys, truth
-from vramtui.models.families.keys import (
-    BARE,
-    CLASSES,
-    LISTS,
-    TEXT_PARTS,
-    Keys,
-    head_of,
-    labels_of,
-    layer_count,
-    sizes_of,
-)
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes import nets
 from vramtui.models.shapes.known import filled_in, shape_table, text_type
@@ -43,7 +33,7 @@ STANDARD_NAMES = {
 LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
-def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
+def read_decoder(given: config_keys.Keys, keys: config_keys.Keys, family: Family) -> tuple[TensorList, CacheList]:
     """Every tensor of the class that the config names, else of its type's, or of the nearest decoder if neither is
     known; and what each layer keeps. `keys` are those of `given`, the config as its file has it, with what that leaves
     out; `family` is its own, or the nearest.
@@ -54,20 +44,20 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
     if family.keeps is not None:
         family.keeps(caches, widened)
     else:
-        sizes, count = sizes_of(widened), layer_count(widened)
+        sizes, count = config_keys.sizes_of(widened), config_keys.layer_count(widened)
         kinds = family.kinds(widened, count)
         for number, kind in enumerate(kinds[: count - widened.whole("num_kv_shared_layers", default=0)]):
             own = own_keys(widened, number, count)
             keeps = family.mixers.get(kind, family.attention)
-            own_sizes = sizes if own is widened else sizes_of(own)
+            own_sizes = sizes if own is widened else config_keys.sizes_of(own)
             keeps(caches, Layer(keys=own, sizes=own_sizes, number=number, kind=kind))
 
     changed = {name: value for name, value in prepared.values.items() if value != keys.values.get(name)}
-    for name in LISTS:
+    for name in config_keys.LISTS:
         if listed := prepared.items(name):
             changed[name] = [NAMES.get(kind, kind) if isinstance(kind, (str, int)) else kind for kind in listed]
     table, tensors, kind = shape_table(), TensorList(), prepared.text("model_type")
-    name, head = nets.named_class(prepared.values), head_of(prepared)
+    name, head = nets.named_class(prepared.values), config_keys.head_of(prepared)
     if table.knows(kind, kind):
         name = ""
     elif FAMILIES.get(table.type_of(name)) is not family:
@@ -95,20 +85,20 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
         for tensor in decoder_spec(model).tensors():
             tensors.place = "layers" if tensor.layer else "outside"
             tensors.add(tensor.module, *tensor.shape, count=tensor.count)
-    sizes = sizes_of(prepared)
+    sizes = config_keys.sizes_of(prepared)
     tensors.place = "outside"
-    if not name and head == CLASSES:
-        tensors.add("score", labels_of(prepared), sizes.hidden)
-    elif not name and head != BARE and not prepared.flag("tie_word_embeddings", family.tied):
+    if not name and head == config_keys.CLASSES:
+        tensors.add("score", config_keys.labels_of(prepared), sizes.hidden)
+    elif not name and head != config_keys.BARE and not prepared.flag("tie_word_embeddings", family.tied):
         tensors.add("lm_head", sizes.vocab, sizes.hidden)
     return tensors, caches
 
 
-def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
+def nearest_decoder(keys: config_keys.Keys, family: Family) -> dict[str, Any]:
     """The `[model]` table of a decoder with the same sizes."""
     keys = family.prepare(keys) if family.prepare else keys
     keys = family.widths(keys) if family.widths else keys
-    sizes, layers = sizes_of(keys), layer_count(keys)
+    sizes, layers = config_keys.sizes_of(keys), config_keys.layer_count(keys)
     heads, kv_heads = max(1, sizes.heads), sizes.kv_heads
     bias = truth(keys, family.bias)
     act = next((keys.text(name) for name in ACTS if keys.text(name)), "silu")
@@ -152,7 +142,7 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
-def has_experts(keys: Keys, number: int) -> bool:
+def has_experts(keys: config_keys.Keys, number: int) -> bool:
     """Return whether a layer (from 0) has experts, by the keys that most families use."""
     if not keys.maybe("num_experts"):
         return False
@@ -214,9 +204,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool = False  # whether every tensor is written down all the same where it is `generic`
 
 
-def text_part(keys: Keys) -> Keys:
+def text_part(keys: config_keys.Keys) -> config_keys.Keys:
     """The table of the part that reads words: the config itself in most."""
-    for name in TEXT_PARTS:
+    for name in config_keys.TEXT_PARTS:
         if keys.has(name) and isinstance(keys.values[name], dict):
             inner = keys.table(name)
             shared = {
@@ -249,20 +239,20 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     if _is_followed(kind):
         for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):  # without: another model
-            Keys(values).whole(name)
+            config_keys.Keys(values).whole(name)
     try:
         model = _by_family(values, is_listed=is_listed)
     except DamagedError:
         tensors = nets.generated_tensors(values)
         if tensors is None:
             raise
-        keys = nets.stream_of(Keys(values), tensors.groups())
+        keys = nets.stream_of(config_keys.Keys(values), tensors.groups())
         net = _result(keys, nets.PLAIN, "generic", tensors, CacheList(), partial=False)
         return msgspec.structs.replace(net, counted=True)
     if model.basis != "generic" or (model.counted and not model.partial):
         return model
     tensors = nets.generated_tensors(
-        values, (next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), ""))
+        values, (next((name for name in config_keys.TEXT_PARTS if isinstance(values.get(name), dict)), ""))
     )
     if tensors is None or values.get("model_type") in TWO_MODELS:
         return model
@@ -281,7 +271,7 @@ def _is_followed(kind: str) -> bool:
 def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     kind = values.get("model_type")
     full = filled_in(values, kind, every_part=nets.is_net(kind)) if isinstance(kind, str) else values
-    keys = _with_thinkers_parts(Keys(full))
+    keys = _with_thinkers_parts(config_keys.Keys(full))
     if nets.joins(keys.text("model_type")):
         outer = keys.values if "thinker_config" in values else values
         return _of_parts(values, keys, full, outer.get("tie_word_embeddings"))
@@ -296,17 +286,17 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     if kind in nets.TEXTS:
         tensors, caches, exact = nets.read_text(keys)
         model = _result(keys, nets.PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
-        return _modelled(Keys(values), keys, OF_TEXTS.get(kind), model, is_listed=is_listed)
+        return _modelled(config_keys.Keys(values), keys, OF_TEXTS.get(kind), model, is_listed=is_listed)
     family = FAMILIES.get(kind)
     if family is not None:
         named = " ".join(map(str, keys.items("architectures")))
         exact = "ConditionalGeneration" not in named and not OTHER_HEADS.search(named)
-        exact = exact or bool(head_of(keys) and family.keeps is None)
+        exact = exact or bool(config_keys.head_of(keys) and family.keeps is None)
         # A config of a family that is followed, with operators of its own (Falcon's ALiBi), is not like its family's.
         exact = exact and (family.operators is None or family.operators(keys) is not None)
-        read = read_decoder(Keys(values), keys, family)
+        read = read_decoder(config_keys.Keys(values), keys, family)
         model = _result(keys, family, "family" if exact else "generic", *read, partial=False)
-        return _modelled(Keys(values), keys, family, model, is_listed=is_listed)
+        return _modelled(config_keys.Keys(values), keys, family, model, is_listed=is_listed)
     part = text_part(keys)
     if part.text("model_type") in nets.TEXTS:
         tensors, caches, _ = nets.read_text(part)
@@ -318,7 +308,9 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     return _result(part, family, "generic", *read_decoder(part, part, family), partial=partial)
 
 
-def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
+def _modelled(
+    given: config_keys.Keys, keys: config_keys.Keys, family: Family | None, reading: Found, *, is_listed: bool
+) -> Found:
     """Drop the lists where every operator of the family is followed and its sizes say every tensor and cache."""
     named = nets.named_class(keys.values)
     own = family.operators(keys) if family is not None and family.operators is not None else None
@@ -339,7 +331,7 @@ def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *,
         rows, more = family.positions
         table |= {"position": "learned", "max_position_embeddings": keys.whole(rows) + more}
     # The window, and every how many layers look back all the way, if these come at equal steps.
-    kinds = family.kinds(keys, layer_count(keys))
+    kinds = family.kinds(keys, config_keys.layer_count(keys))
     full = [number for number, kind in enumerate(kinds, 1) if kind not in SLIDING]
     if len(full) < len(kinds):
         table |= {"sliding_window": keys.maybe("sliding_window"), "sliding_window_pattern": full[0] if full else None}
@@ -357,7 +349,7 @@ def _cache_key(kind: LayerCache) -> tuple[int, int, int]:
     return kind.window or 0, kind.per_token, kind.layers
 
 
-def _with_thinkers_parts(keys: Keys) -> Keys:
+def _with_thinkers_parts(keys: config_keys.Keys) -> config_keys.Keys:
     """Models that speak as well keep the one that reads, hears and sees in a table of its own: its parts are theirs."""
     thinker = keys.values.get("thinker_config")
     if not isinstance(thinker, dict) or not nets.joins(keys.text("model_type")):
@@ -365,17 +357,17 @@ def _with_thinkers_parts(keys: Keys) -> Keys:
     spoken = ("talker_config", "token2wav_config", "code2wav_config")
     silent = dict.fromkeys(spoken) if not keys.flag("enable_audio_output", default=True) else {}
     own = {key: value for key, value in keys.values.items() if key != "thinker_config"}
-    return Keys({**thinker, **own, **silent})
+    return config_keys.Keys({**thinker, **own, **silent})
 
 
-def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied: object) -> Found:
+def _of_parts(values: dict[str, object], keys: config_keys.Keys, full: dict[str, Any], tied: object) -> Found:
     """A model of several parts whose towers and what nets.joins them are counted: its config as the file has it, filled
     in with the parts of a thinker at its top, and as its class has it; and whether the file says at its top that the
     output layer is the embedding, else the part that reads words does, as for transformers 4, which wrote these files.
     """
-    name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
+    name = next((name for name in config_keys.TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
     part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))
-    given = _with_thinkers_parts(Keys(values))
+    given = _with_thinkers_parts(config_keys.Keys(values))
     given = (given.table(name) if name else given).changed(model_type=part.values.get("model_type"))
     if isinstance(tied, bool):
         part = part.changed(tie_word_embeddings=tied)
@@ -402,14 +394,16 @@ def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied:
     return msgspec.structs.replace(model, table=model.table | seen)
 
 
-def _result(keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool) -> Found:
+def _result(
+    keys: config_keys.Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool
+) -> Found:
     groups, cache_groups = tensors.groups(), caches.groups()
     table = nearest_decoder(keys, family)
     # The window that most layers slide over, and every how many look back all the way.
     if slides := [kind for kind in cache_groups if kind.window is not None]:
         full = sum(kind.layers for kind in cache_groups if kind.window is None and kind.per_token)
         table["sliding_window"] = max(slides, key=lambda kind: kind.layers).window
-        table["sliding_window_pattern"] = max(1, round(layer_count(keys) / full)) if full else None
+        table["sliding_window_pattern"] = max(1, round(config_keys.layer_count(keys) / full)) if full else None
     table = {key: value for key, value in table.items() if value is not None}
     names = {group.name for group in groups}
     if names & ENCODER_TENSORS and "norm" not in names and keys.text("model_type") != "albert":

@@ -9,37 +9,26 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
 from vramtui.core.schema import models as kinds
 from vramtui.core.schema.workload import Lora
-from vramtui.models.spec import (
-    AttentionModule,
-    EmbeddingModule,
-    LinearModule,
-    MlaModule,
-    MlpModule,
-    ModelSpec,
-    MoeModule,
-    NormModule,
-    Parameter,
-    RepeatedBlock,
-    linear,
-    linear_parts,
-)
+from vramtui.models import spec as specs
 
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
-def decoder_spec(model: kinds.TransformerModel) -> ModelSpec:
+def decoder_spec(model: kinds.TransformerModel) -> specs.ModelSpec:
     check_shapes(model)
     hidden = model.hidden_size
-    before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
+    before = [specs.EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
     if model.position == "learned":
-        before.append(EmbeddingModule(name="embed_positions", rows=model.max_position_embeddings or 0, width=hidden))
-    output = linear("lm_head", hidden, model.vocab_size, bias=model.lm_head_bias, tied=model.tie_word_embeddings)
+        before.append(
+            specs.EmbeddingModule(name="embed_positions", rows=model.max_position_embeddings or 0, width=hidden)
+        )
+    output = specs.linear("lm_head", hidden, model.vocab_size, bias=model.lm_head_bias, tied=model.tie_word_embeddings)
     # Dense blocks and those with experts; of each those that look back all the way and those that slide.
     layers = model.num_hidden_layers
     dense = layers if model.num_experts is None else min(model.first_k_dense_replace, layers)
-    norms = NormModule(name="layer_norm", size=model.hidden_size, style=model.norm, repeat=model.norms_per_layer)
+    norms = specs.NormModule(name="layer_norm", size=model.hidden_size, style=model.norm, repeat=model.norms_per_layer)
     attention = _attention(model)
-    mlp = MlpModule(hidden=model.hidden_size, width=model.ffn_size, gated=model.gated_mlp, bias=model.mlp_bias)
-    experts = MoeModule(
+    mlp = specs.MlpModule(hidden=model.hidden_size, width=model.ffn_size, gated=model.gated_mlp, bias=model.mlp_bias)
+    experts = specs.MoeModule(
         hidden=model.hidden_size,
         experts=model.num_experts or 0,
         per_token=model.num_experts_per_tok or 0,
@@ -51,10 +40,10 @@ def decoder_spec(model: kinds.TransformerModel) -> ModelSpec:
     )
     window, every = model.sliding_window, model.sliding_window_pattern
     sorts = [(None, True), (window, False)] if every is not None and window is not None else [(window, False)]
-    return ModelSpec(
+    return specs.ModelSpec(
         before=tuple(before),
         blocks=tuple(
-            RepeatedBlock(
+            specs.RepeatedBlock(
                 modules=(norms, attention, feed_forward),
                 start=start,
                 stop=stop,
@@ -66,7 +55,7 @@ def decoder_spec(model: kinds.TransformerModel) -> ModelSpec:
             for looks_back, nth in sorts
             if start < stop
         ),
-        after=(NormModule(name="norm", size=hidden, style=model.norm), output),
+        after=(specs.NormModule(name="norm", size=hidden, style=model.norm), output),
         layers=model.num_hidden_layers,
         listed=model.tensors,
         listed_caches=model.caches,
@@ -74,15 +63,15 @@ def decoder_spec(model: kinds.TransformerModel) -> ModelSpec:
     )
 
 
-def attention_of(model: kinds.TransformerModel) -> AttentionModule | MlaModule:
+def attention_of(model: kinds.TransformerModel) -> specs.AttentionModule | specs.MlaModule:
     """The attention of its blocks, which all have the same."""
     modules = decoder_spec(model).blocks[0].modules
-    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
+    return next(module for module in modules if isinstance(module, specs.AttentionModule | specs.MlaModule))
 
 
-def _attention(model: kinds.TransformerModel) -> AttentionModule | MlaModule:
+def _attention(model: kinds.TransformerModel) -> specs.AttentionModule | specs.MlaModule:
     if model.kv_lora_rank is None:
-        return AttentionModule(
+        return specs.AttentionModule(
             hidden=model.hidden_size,
             heads=model.num_attention_heads,
             kv_heads=model.kv_heads,
@@ -98,7 +87,7 @@ def _attention(model: kinds.TransformerModel) -> AttentionModule | MlaModule:
             "model.kv_lora_rank makes the attention MLA, which needs model.qk_nope_head_dim, model.qk_rope_head_dim "
             "and model.v_head_dim"
         )
-    return MlaModule(
+    return specs.MlaModule(
         hidden=model.hidden_size,
         heads=model.num_attention_heads,
         q_rank=model.q_lora_rank,
@@ -152,7 +141,7 @@ def cache_source(model: kinds.TransformerModel) -> str:
 DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 
 
-def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
+def adapter_tensors(spec: specs.ModelSpec, lora: Lora) -> tuple[specs.Parameter, ...]:
     """The A (rank x in) and B (out x rank) matrices of every targeted linear layer; DoRA's magnitudes (out).
 
     A target that is only in the experts has none, as peft passes over what it does not find as long as it finds another
@@ -160,7 +149,7 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
     model's blocks, or all are in the experts.
     """
     layers = linear_layers(spec)
-    tensors: list[Parameter] = []
+    tensors: list[specs.Parameter] = []
     for target in lora.target_modules:
         if target not in layers:
             guess = nearest(target, layers)
@@ -171,10 +160,10 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
         layer, count = layers[target]
         if not count:
             continue
-        tensors.append(Parameter(target, (lora.rank, layer.in_features), count, layer=True))
-        tensors.append(Parameter(target, (layer.out_features, lora.rank), count, layer=True))
+        tensors.append(specs.Parameter(target, (lora.rank, layer.in_features), count, layer=True))
+        tensors.append(specs.Parameter(target, (layer.out_features, lora.rank), count, layer=True))
         if lora.use_dora:
-            tensors.append(Parameter(target, (layer.out_features,), count, layer=True))
+            tensors.append(specs.Parameter(target, (layer.out_features,), count, layer=True))
     if not tensors and lora.target_modules:
         named = ", ".join(lora.target_modules)
         raise UserError(f"run.lora.target_modules: {named} are in the experts, where peft puts no adapters")
@@ -184,7 +173,7 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
 def adapted_modules(model: kinds.Model) -> tuple[str, ...]:
     """The linear layers of a model's attentions, by the names it has for them; none if adapters are not known."""
     if isinstance(model, kinds.TransformerModel):
-        return tuple(linear_parts(attention_of(model)))
+        return tuple(specs.linear_parts(attention_of(model)))
     return (
         DIFFUSERS_MODULES
         if isinstance(model, kinds.UNetModel | kinds.DiffusionTransformerModel | kinds.PipelineModel)
@@ -192,13 +181,13 @@ def adapted_modules(model: kinds.Model) -> tuple[str, ...]:
     )
 
 
-def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
+def linear_layers(spec: specs.ModelSpec) -> dict[str, tuple[specs.LinearModule, int]]:
     """The linear layers of the blocks by name, and how many there are; none of those that only experts have."""
-    layers: dict[str, tuple[LinearModule, int]] = {}
+    layers: dict[str, tuple[specs.LinearModule, int]] = {}
     for block in spec.blocks:
         for module in block.modules:
             routed = module.kind == "moe"
-            for name, part in linear_parts(module.adapted()).items():
+            for name, part in specs.linear_parts(module.adapted()).items():
                 first, count = layers.get(name, (part, 0))
                 layers[name] = first, count + (0 if routed else block.count(0, spec.layers))
     return layers
@@ -215,7 +204,7 @@ _NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
 ALL_LINEAR = "all-linear"  # peft's word for every linear layer but the head
 
 
-def resolve_target_modules(spec: ModelSpec, lora: Lora) -> Lora:
+def resolve_target_modules(spec: specs.ModelSpec, lora: Lora) -> Lora:
     """The adapters with their layers named as here, where the model's family calls them otherwise; `all-linear` is
     every linear layer of its blocks. Experts, whose weights are one tensor, have none.
     """
@@ -232,7 +221,7 @@ def resolve_target_modules(spec: ModelSpec, lora: Lora) -> Lora:
 
 HERE = __name__.rpartition(".")[0]
 # Of one model one of these is needed.
-SPECS: dict[type, Callable[..., ModelSpec]] = {
+SPECS: dict[type, Callable[..., specs.ModelSpec]] = {
     kinds.TransformerModel: decoder_spec,
     kinds.EncoderModel: late(f"{HERE}.nets:encoder_spec"),
     kinds.EncoderDecoderModel: late(f"{HERE}.nets:encoder_decoder_spec"),
@@ -243,7 +232,7 @@ SPECS: dict[type, Callable[..., ModelSpec]] = {
 }
 
 
-def model_spec(model: kinds.Model) -> ModelSpec | None:
+def model_spec(model: kinds.Model) -> specs.ModelSpec | None:
     """Modules of a model; None if only a dry run knows them."""
     if isinstance(model, kinds.PipelineModel):
         return pipeline_spec(model)
@@ -251,7 +240,7 @@ def model_spec(model: kinds.Model) -> ModelSpec | None:
     return None if expand is None else expand(model)
 
 
-def pipeline_spec(model: kinds.PipelineModel) -> ModelSpec:
+def pipeline_spec(model: kinds.PipelineModel) -> specs.ModelSpec:
     """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one."""
     spec = SPECS[type(model.denoiser)](model.denoiser)
     parts = [group for encoder in model.encoders for group in encoder.tensors]

@@ -12,17 +12,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
+from vramtui.sources.nvml import metrics as nvml_metrics
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
-from vramtui.sources.nvml.metrics import (
-    CHANGING,
-    NEVER_CHANGING,
-    NOT_OF_AN_INSTANCE,
-    RARELY_CHANGING,
-    BusyProcesses,
-    Metric,
-    read_memory,
-    read_metrics,
-)
 from vramtui.sources.nvml.processes import Accounts, ProcessList, ProcessLists
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
@@ -131,7 +122,7 @@ class _Pace:
 class _Tier:
     """Metrics that are asked for at the same pace, with their last answers."""
 
-    def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
+    def __init__(self, metrics: tuple[nvml_metrics.Metric, ...], every: float, looks: int = 1) -> None:
         self._metrics, self._pace = metrics, _Pace(every, looks)
         self.values: Fields = {}
         self.absent: Absences = {}
@@ -142,7 +133,7 @@ class _Tier:
         if not self._pace.is_due(now):
             return False
         before = len(caller.problems)
-        self.values, self.absent = read_metrics(caller, device, self._metrics)
+        self.values, self.absent = nvml_metrics.read_metrics(caller, device, self._metrics)
         self.problems = caller.problems[before:]
         del caller.problems[before:]
         self._pace.note(now, self.absent.keys())
@@ -180,7 +171,7 @@ def _gone(index: int, identity: Fields, reason: str, absence: Absence) -> Device
         **identity,
         state="lost" if absence is Absence.LOST else "failed",
         reason=reason,
-        absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), absence),
+        absent=dict.fromkeys(("memory", "processes", *nvml_metrics.NOT_OF_AN_INSTANCE), absence),
     )
     return DeviceReading(gpu=gpu, listing=ProcessList(absent=absence))
 
@@ -250,15 +241,15 @@ class CardReader:
 
     def _forget(self) -> None:
         self._handle: Device = None
-        self._static = _Tier(NEVER_CHANGING, float("inf"))
-        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY, RARE_LOOKS)
-        self._changing = _Tier(CHANGING, METRICS_EVERY)
+        self._static = _Tier(nvml_metrics.NEVER_CHANGING, float("inf"))
+        self._rare = _Tier(nvml_metrics.RARELY_CHANGING, RARE_EVERY, RARE_LOOKS)
+        self._changing = _Tier(nvml_metrics.CHANGING, METRICS_EVERY)
         self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
         self._knows_instances = True
         self._lists: dict[str, ProcessLists] = {}
         self._accounts = Accounts()
-        self._busy = BusyProcesses()
+        self._busy = nvml_metrics.BusyProcesses()
         self._shares: Mapping[int, int] | None = None
         self.counters.begin_anew()
         self._counted: Fields = {}
@@ -295,7 +286,7 @@ class CardReader:
         parts = []
         used: dict[int | str, int] = {}
         for instance in self._instances:
-            memory, absent = read_memory(self.caller, instance.handle)
+            memory, absent = nvml_metrics.read_memory(self.caller, instance.handle)
             listing = self._list(instance.uuid, instance.handle, memory)
             gpu = Gpu(
                 index=self.index,
@@ -306,12 +297,12 @@ class CardReader:
                 pci_bus_id=self._static.values.get("pci_bus_id"),
                 mig_parent=self.identity["uuid"],
                 mig_profile=instance.profile,
-                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
+                absent={**dict.fromkeys(nvml_metrics.NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
             )
             parts.append(DeviceReading(gpu=gpu, listing=listing))
             if memory.used is not None:
                 used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used
-        memory, absent = read_memory(self.caller, self._handle)
+        memory, absent = nvml_metrics.read_memory(self.caller, self._handle)
         listing = self._list(self.identity["uuid"], self._handle, memory)
         if parts:
             below = {pid for part in parts for pid in part.listing.uses}

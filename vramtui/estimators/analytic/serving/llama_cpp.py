@@ -16,20 +16,7 @@ from vramtui.core.schema.models import LayerCache, TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.serving.parts import context_length, served
-from vramtui.estimators.analytic.sizes.precision import (
-    MIXES,
-    block_bytes,
-    blocks_of,
-    bytes_per_token,
-    cache_bits,
-    cache_bytes,
-    in_mxfp4_files,
-    inference_recipe,
-    numel_of,
-    quantized,
-    state_bytes,
-    words_for,
-)
+from vramtui.estimators.analytic.sizes import precision as precisions
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
@@ -78,12 +65,12 @@ class Offloaded:
             self.layers, self.stop = len(blocks), self.first + len(blocks)
         # Blocks of these whose experts are in host memory.
         self.without_experts = max(0, min(self.stop, run.cpu_moe or 0) - self.first) if model.num_experts else 0
-        self.recipe = inference_recipe(run.precision)
+        self.recipe = precisions.inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
         # The compute buffer before June 2026: logits of each token of a micro-batch.
         self.all_logits = 4 * self.batch * (model.hidden_size + model.vocab_size) * self.output
         types = run.kv_cache, run.kv_cache_v or run.kv_cache  # of keys and values, which are as many
-        self.bits = sum(cache_bits(one, run.precision) for one in types) / 2
+        self.bits = sum(precisions.cache_bits(one, run.precision) for one in types) / 2
         self.sequences = run.max_num_seqs or SEQUENCES
         # Each of them has its own part of the context where their number is given.
         self.parts = run.max_num_seqs or 1
@@ -95,8 +82,8 @@ class Offloaded:
         others = [one for one in tensors if not one.module.startswith("experts_")]
         if stored is not None:
             share = stored.blocks * self.layers // self.model.num_hidden_layers
-            blocks = numel_of(one for one in tensors if one.layer)
-            experts = share * (numel_of(tensors) - numel_of(others)) // max(blocks, 1)
+            blocks = precisions.numel_of(one for one in tensors if one.layer)
+            experts = share * (precisions.numel_of(tensors) - precisions.numel_of(others)) // max(blocks, 1)
             # An output layer that is the embedding is one more copy of it.
             last = stored.output + (stored.embedding if self.model.tie_word_embeddings else 0)
             size = share + (last if self.output else 0)
@@ -106,10 +93,13 @@ class Offloaded:
         return size - experts * self.without_experts // max(self.layers, 1)
 
     def _bytes(self, tensors: Sequence[Parameter]) -> int:
-        size, kind = self.recipe.frozen, self.run.quantization or ("mxfp4" if in_mxfp4_files(tensors) else None)
+        size, kind = (
+            self.recipe.frozen,
+            self.run.quantization or ("mxfp4" if precisions.in_mxfp4_files(tensors) else None),
+        )
         if kind is None:
-            return block_bytes(tensors, size).bytes
-        return quantized(tensors, size, kind, self.model.num_hidden_layers).bytes
+            return precisions.block_bytes(tensors, size).bytes
+        return precisions.quantized(tensors, size, kind, self.model.num_hidden_layers).bytes
 
     def _tensors(self) -> tuple[Parameter, ...]:
         spec = decoder_spec(self.model)
@@ -125,9 +115,9 @@ class Offloaded:
         if self.run.no_kv_offload:
             return 0, "the cache is in host memory"
         kinds = self._kinds(self.first, self.stop)
-        states = sum(kind.layers * state_bytes(kind, 2) for kind in kinds)
+        states = sum(kind.layers * precisions.state_bytes(kind, 2) for kind in kinds)
         copies = self.sequences * (1 + CHECKPOINTS * (self.run.engine == "ollama"))
-        size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * copies
+        size = (precisions.cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * copies
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
         terms = [f"{kind.layers} layers x {self._cells(kind):,} tokens x {each}" for kind in kinds if kind.per_token]
         terms += [f"{copies} states of {states:,} B"] if states else []
@@ -199,17 +189,17 @@ class Offloaded:
             runs = (msgspec.structs.replace(self.run, gpu_layers=count, cpu_moe=None) for count in (None, 1))
             whole, last = (Offloaded(model, run) for run in runs)
             width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
-            numbers = max(numel_of(whole._tensors()) - numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
+            numbers = max(precisions.numel_of(whole._tensors()) - precisions.numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
             matrix = width * model.hidden_size * (whole.weights() - last.weights()) // numbers
             size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
-            if (mix := self.run.quantization) in MIXES and self.run.stored is None:
+            if (mix := self.run.quantization) in precisions.MIXES and self.run.stored is None:
                 # The larger copy of `down` does not fit where that of `gate` was, so its results do (ggml-alloc.c).
                 start, inner = ("experts_", chosen * model.expert_size) if model.num_experts else ("", model.ffn_size)
                 names = {f"{start}{name}_proj" for name in ("gate", "up", "gate_up", "down")}
                 mlp = [one for one in whole._tensors() if one.module in names]  # noqa: SLF001 - of this class
                 sizes = {
                     width * model.hidden_size * each // one.numel
-                    for one, blocks in blocks_of(mlp, 2, mix, model.num_hidden_layers)
+                    for one, blocks in precisions.blocks_of(mlp, 2, mix, model.num_hidden_layers)
                     for each, _ in blocks
                 }
                 if (copies := sum({min(sizes), max(sizes)})) > max(sizes):
@@ -313,7 +303,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     if run.stored is not None:
         words += ", as the file holds them"
     else:
-        stored = f"{run.quantization}: {words_for(run.quantization)}" if run.quantization else run.precision
+        stored = f"{run.quantization}: {precisions.words_for(run.quantization)}" if run.quantization else run.precision
         words += f" in {stored}; norms in fp32"
     source = "llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h" if run.quantization else "the model's shapes"
     parts = {
@@ -326,7 +316,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         parts["projector"] = Fact("weights", words, "llama.cpp, tools/mtmd", bytes=tower)
     shared = "of one sequence" if run.max_num_seqs == 1 else f"a part for each of {there.sequences} sequences"
     shared = "shared by all sequences" if run.max_num_seqs is None else shared
-    token = format_bytes(bytes_per_token(model, there.bits))
+    token = format_bytes(precisions.bytes_per_token(model, there.bits))
     fused = "flash attention is on, as llama-server has it where the card can; the scores are never materialised"
     notes = [
         f"a context of {there.parts * there.context:,} tokens{whose}, {shared}: {token} a token over all layers",

@@ -12,16 +12,8 @@ from vramtui.core.estimate.estimate import CATEGORIES, Category, Estimate, Momen
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part
+from vramtui.estimators.analytic.sizes import precision as precisions
 from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, nccl_part, share_tensors
-from vramtui.estimators.analytic.sizes.precision import (
-    EVERYTHING,
-    BlockBytes,
-    Recipe,
-    block_bytes,
-    quantized,
-    quantizes,
-    words_for,
-)
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.models.spec import Parameter
@@ -70,13 +62,13 @@ OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (
 class ServedWeights(msgspec.Struct, frozen=True):
     """One rank's bytes on the card, those of each tensor and how many there are, in words, and bytes in host memory."""
 
-    blocks: BlockBytes
+    blocks: precisions.BlockBytes
     each: tuple[tuple[int, int], ...]
     words: str
     offloaded: int = 0
 
 
-def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
+def weights_of(share: Share, run: ServeRun, recipe: precisions.Recipe) -> ServedWeights:
     """The weights that one rank loads; merged tensors are one each. With `cpu_offload_gb` blocks' tensors go to host
     memory one after the other and block by block, until that many bytes are there (`OFFLOADED`).
     """
@@ -91,7 +83,7 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
             as_is = msgspec.structs.replace(one, count=plain, bits=one.bits or 8 * recipe.frozen)
             stored += [part for part in (as_is, msgspec.structs.replace(one, count=one.count - plain)) if part.count]
         tensors = tuple(stored)
-    if packed not in EVERYTHING:
+    if packed not in precisions.EVERYTHING:
         parameters: dict[tuple[object, ...], Parameter] = {}
         for tensor in tensors:
             module = MERGED.get(tensor.module, tensor.module)
@@ -103,16 +95,16 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
             parameters[key] = msgspec.structs.replace(tensor, module=module, shape=(rows, *tensor.shape[1:]))
         tensors = tuple(parameters.values())
 
-    def bytes_of(some: Iterable[Parameter]) -> BlockBytes:
+    def bytes_of(some: Iterable[Parameter]) -> precisions.BlockBytes:
         if packed is None:
-            return block_bytes(some, recipe.frozen)
-        return quantized(some, recipe.frozen, packed, model.num_hidden_layers)
+            return precisions.block_bytes(some, recipe.frozen)
+        return precisions.quantized(some, recipe.frozen, packed, model.num_hidden_layers)
 
     count = sum(tensor.numel * tensor.count for tensor in tensors)
     words = f"{count:,} parameters x {recipe.frozen} B"
     if packed is not None:
-        left = sorted({tensor.module for tensor in tensors if not quantizes(tensor, packed)})
-        words = f"{count:,} parameters, {packed}: {words_for(packed)}"
+        left = sorted({tensor.module for tensor in tensors if not precisions.quantizes(tensor, packed)})
+        words = f"{count:,} parameters, {packed}: {precisions.words_for(packed)}"
         words += f"; {', '.join(left)} stay as they are" if left else ""
     whole = bytes_of(tensors)
     sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes for one in tensors]

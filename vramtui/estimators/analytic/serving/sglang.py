@@ -14,17 +14,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
-from vramtui.estimators.analytic.serving.parts import (
-    UNIFIED,
-    ServedWeights,
-    TooLargeError,
-    context_length,
-    engine_release,
-    refuse_settings_of_others,
-    served,
-    weight_parts,
-    weights_of,
-)
+from vramtui.estimators.analytic.serving import parts as serving
 from vramtui.estimators.analytic.serving.vllm import FIRST_RUNNER, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -72,7 +62,7 @@ class PooledRank(NamedTuple):
     """
 
     share: Share
-    weights: ServedWeights
+    weights: serving.ServedWeights
     rotary: int
     profiled: tuple[int, str]
     pool: int
@@ -83,7 +73,7 @@ class PooledRank(NamedTuple):
 
 def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> SglangSettings:
     """The run's own, or what SGLang takes on such a card."""
-    release = engine_release(run, "SGLang", "0.5.3") or (1,)
+    release = serving.engine_release(run, "SGLang", "0.5.3") or (1,)
     _, usual, few, many = next(row for row in CARDS if device.total_memory < row[0] * GIB)
     chunk, graphs = run.max_num_batched_tokens or usual, many if parallel.tensor >= MANY else few
     if run.mem_fraction_static is not None:
@@ -105,12 +95,12 @@ class SglangServer:
     """One SGLang server; the rank with the least room decides for all."""
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
-        refuse_settings_of_others(run, "SGLang")
+        serving.refuse_settings_of_others(run, "SGLang")
         if run.cpu_offload_gb is not None:
             raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")
         self.run, self.device, self.parallel = run, device, parallel
         self.ranks = parallel.ranks // parallel.data
-        self.length = context_length(model, run)
+        self.length = serving.context_length(model, run)
         self.settings = settings_of(model, run, device, parallel)
         before = cuda_context_bytes(device.capability) + nccl_bytes(self.ranks, device.capability)
         self.free = device.total_memory - before - HOST * (device.name == "GB10")
@@ -125,7 +115,7 @@ class SglangServer:
         )
         bits = cache_bits(run.kv_cache, run.precision)
         for share in telling_shares(model, parallel):
-            weights = weights_of(share, run, recipe)
+            weights = serving.weights_of(share, run, recipe)
             # Sines and cosines of every position in fp32 (srt/layers/rotary_embedding.py), which SGLang reports with
             # the weights; runs of its own code have as many tokens without them (serving/test_pool.py).
             width = model.qk_rope_head_dim or model.head_size
@@ -167,7 +157,7 @@ class SglangServer:
         rank, settings = self.rank, self.settings
         if rank.tokens <= 0:
             needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.token
-            raise TooLargeError(
+            raise serving.TooLargeError(
                 f"run.mem_fraction_static = {settings.fraction:.3g} of {format_bytes(self.free)} that "
                 f"{self.device.name} has free before the model is loaded leaves nothing for keys and values besides "
                 f"{format_bytes(needed)} of weights; take more cards (parallel.tensor), fewer bits (run.quantization) "
@@ -176,7 +166,7 @@ class SglangServer:
             )
         table = 4 * (self.requests + 1) * (self.length + MORE_POSITIONS)
         parts = {
-            **weight_parts(rank.weights, rank.rotary),
+            **serving.weight_parts(rank.weights, rank.rotary),
             "kv cache": Fact(
                 "kv_cache",
                 f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
@@ -220,7 +210,7 @@ class SglangServer:
             f"of {self.length:,} tokens at once, of at most {self.requests:,} requests"
         )
         notes = [taken, room, *rank.notes]
-        if self.device.name.startswith(UNIFIED):
+        if self.device.name.startswith(serving.UNIFIED):
             notes.append(
                 f"kv cache 0 B to {format_bytes(rank.pool)}: what the host holds of the GPU's memory is not free"
             )
@@ -229,7 +219,7 @@ class SglangServer:
         notes.append("activations are those of vLLM's layers of the same shapes, which was never measured here")
         if (ranks := self.parallel.ranks) > 1:
             notes.append(f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}")
-        return served(parts, self.device, tuple(notes), ranks=self.ranks)
+        return serving.served(parts, self.device, tuple(notes), ranks=self.ranks)
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

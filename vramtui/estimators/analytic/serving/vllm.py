@@ -20,16 +20,7 @@ from vramtui.core.estimate.fits import largest, search_largest
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
-from vramtui.estimators.analytic.serving.parts import (
-    UNIFIED,
-    TooLargeError,
-    context_length,
-    engine_release,
-    refuse_settings_of_others,
-    served,
-    weight_parts,
-    weights_of,
-)
+from vramtui.estimators.analytic.serving import parts as serving
 from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import GROUP, cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, LARGE_SEGMENT, SMALL_LIMIT, rounded
@@ -289,7 +280,7 @@ class Server:
     """One vLLM server; the rank with the least room decides for all."""
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
-        refuse_settings_of_others(run, "vLLM")
+        serving.refuse_settings_of_others(run, "vLLM")
         is_gemma_4 = model.image_tokens is not None and model.image_tokens.fixed == SIZES["gemma_4"]
         if run.text_only:
             tensors = tuple(group for group in model.tensors if group.place != "tower")
@@ -299,7 +290,7 @@ class Server:
             tensors = tuple(msgspec.structs.replace(group, bits=bits) for group, bits in widths)
             model = msgspec.structs.replace(model, tensors=tensors)
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
-        version = engine_release(run, "vLLM", "0.19") or RELEASES[0].since
+        version = serving.engine_release(run, "vLLM", "0.19") or RELEASES[0].since
         self.release = next(one for one in RELEASES if one.since <= version)
         self.has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
         if run.is_v1 is not None and V1_OF_7.since <= version < FIRST["without_v0"] and run.is_v1 == self.release.is_v0:
@@ -311,7 +302,7 @@ class Server:
         if run.prefix_caching is not None and not self.release.counts_groups:
             self.release = msgspec.structs.replace(self.release, state_pages=1 + run.prefix_caching)
         self.ranks = parallel.ranks // parallel.data
-        self.length = context_length(model, run)
+        self.length = serving.context_length(model, run)
         self.share = run.gpu_memory_utilization or self.release.share
         self.budget = int(device.total_memory * self.share)
         # NVML does not tell vLLM the memory of a GB10 (platforms/cuda.py, 0.20; vllm-project/vllm#57378).
@@ -418,7 +409,7 @@ class Server:
                 padded += more
         kernels = int(cuda_context_bytes(capability) * loaded)
         (profiled, words), workspace = profiled_batch(share, batch), workspace_bytes(capability)
-        weights = weights_of(share, self.loaded, recipe)
+        weights = serving.weights_of(share, self.loaded, recipe)
         masks = [(self.sequences * -(-self.model.vocab_size // 32) * 4, 2 * release.is_v2)]
         fits = room_left([*weights.each, (rotary, 1), *masks]) >= workspace
         pinned = 0 if fits or not release.pins else batch.tuned_table
@@ -429,7 +420,7 @@ class Server:
             pinned *= taken <= device.total_memory
         warm = batch.tuned_table and profiled - profiled_batch(share, msgspec.structs.replace(batch, tuned_table=0))[0]
         parts = {
-            **weight_parts(weights, rotary),
+            **serving.weight_parts(weights, rotary),
             "expert padding": Fact(
                 "weights", "MXFP4 experts as the kernels want them", PADDED_SOURCE, bytes=int(padded)
             ),
@@ -481,7 +472,7 @@ class Server:
                     f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the "
                     f"longest that fits is {longest:,}"
                 )
-            raise TooLargeError(
+            raise serving.TooLargeError(
                 f"run.gpu_memory_utilization = {self.share:g} of {self.device.name} is "
                 f"{format_bytes(self.budget)}, {why}",
                 worker.fixed + pages.per_sequence * pages.page + outside,
@@ -517,7 +508,7 @@ class Server:
         more, less, reasons = 0, 0, list[str]()
         if (left := CHECKPOINTS.get(run.quantization or "")) and run.unquantized is None and run.stored is None:
             plain = msgspec.structs.replace(self.loaded, unquantized=left)
-            more = weights_of(part, plain, recipe).blocks.bytes - size
+            more = serving.weights_of(part, plain, recipe).blocks.bytes - size
             reasons.append(f"as the checkpoint's config.json leaves {left} in 16 bits or not (run.unquantized)")
             if run.quantization == "int4":
                 more += int(size * (16 / SIZES["smallest_group"] - 20 / GROUP) / 4)
@@ -527,7 +518,7 @@ class Server:
         if any(kind.state or kind.state_fp32 for kind in kinds):
             less += SIZES["states_streams"] * self.tokens * part.model.hidden_size * recipe.compute
             reasons.append("a pass through layers with states is counted as through attention of the same sizes")
-        unified = self.device.name.startswith(UNIFIED)
+        unified = self.device.name.startswith(serving.UNIFIED)
         for holds, reason in (
             (unified, "the host's page cache counts against the share while files are read"),
             (run.kv_connector, "the buffers of the connector (--kv-transfer-config) are not known"),
@@ -551,7 +542,7 @@ class Server:
             notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
         if parallel.data > 1:
             notes.append(f"{parallel.data} replicas, each with a pool of its own")
-        return served(parts, self.device, tuple(notes), reserved=reserved, ranks=self.ranks, links=worker.links)
+        return serving.served(parts, self.device, tuple(notes), reserved=reserved, ranks=self.ranks, links=worker.links)
 
 
 def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

@@ -12,15 +12,7 @@ from typing import Protocol
 import msgspec
 
 from vramtui.core.schema.workload import Quantization
-from vramtui.estimators.analytic.sizes.precision import (
-    EVERYTHING,
-    BlockBytes,
-    Recipe,
-    block_bytes,
-    blocks_of,
-    numel_of,
-    quantized,
-)
+from vramtui.estimators.analytic.sizes import precision as precisions
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, bytes_alone
 from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
 from vramtui.models.spec import Parameter
@@ -740,7 +732,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     frozen: tuple[Parameter, ...]
     trained: tuple[Parameter, ...]
-    recipe: Recipe
+    recipe: precisions.Recipe
     quantization: Quantization | None = None
     layers: int = 1
     stages: Sequence[TapeStage]
@@ -756,19 +748,19 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     loss_apart: bool = False
 
     @cached_property
-    def gradients(self) -> BlockBytes:
+    def gradients(self) -> precisions.BlockBytes:
         """The gradients of all trained parameters, each in its own type."""
-        return block_bytes(self.trained, self.recipe.weights)
+        return precisions.block_bytes(self.trained, self.recipe.weights)
 
     @property
-    def weights(self) -> BlockBytes:
+    def weights(self) -> precisions.BlockBytes:
         return self.gradients + self._stored(self.frozen)
 
     @cached_property
     def trained_numel(self) -> int:
-        return numel_of(self.trained)
+        return precisions.numel_of(self.trained)
 
-    def towers(self) -> dict[str, tuple[int, BlockBytes]]:
+    def towers(self) -> dict[str, tuple[int, precisions.BlockBytes]]:
         """Numbers in the frozen tensors of each tower, by its name, and what they take; none of a model without."""
         parts: dict[str, list[Parameter]] = {}
         for tensor in self.frozen:
@@ -789,16 +781,16 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if packed is None:
             bits = 8 * itemsize
             return {tensor: [-(-tensor.numel * (tensor.bits or bits) // 8)] for tensor in self.frozen}
-        shown = 1 if packed in EVERYTHING else None
+        shown = 1 if packed in precisions.EVERYTHING else None
         return {
             tensor: [size for size, _ in blocks[:shown]]
-            for tensor, blocks in blocks_of(self.frozen, itemsize, packed, self.layers)
+            for tensor, blocks in precisions.blocks_of(self.frozen, itemsize, packed, self.layers)
         }
 
-    def _stored(self, tensors: Sequence[Parameter]) -> BlockBytes:
+    def _stored(self, tensors: Sequence[Parameter]) -> precisions.BlockBytes:
         if self.quantization is None:
-            return block_bytes(tensors, self.recipe.frozen)
-        return quantized(tensors, self.recipe.frozen, self.quantization, self.layers)
+            return precisions.block_bytes(tensors, self.recipe.frozen)
+        return precisions.quantized(tensors, self.recipe.frozen, self.quantization, self.layers)
 
 
 class Pass(msgspec.Struct, frozen=True):
