@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.loaded_once import bundled_library
@@ -175,6 +175,7 @@ NAMES = sorted({name for table in KEYS.values() for name in table} | set(MODEL_K
 
 
 @examples(60)
+@example({"num_processes": (1 << 20) + 1}, "accelerate")
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.sampled_from(sorted(KEYS)))
 def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str) -> None:
     file = JobFile("x", kind, {name: str(value) for name, value in values.items()})

@@ -14,7 +14,7 @@ Spelling: TypeAlias = Callable[[str], str | None]
 Keys: TypeAlias = dict[str, tuple[tuple[str, Spelling], ...]]
 
 _NO = {"false", "0", "no", "off", "none", ""}
-MOST_WHOLE = 1 << 24  # the least upper limit of the keys that take whole numbers (core/schema)
+MOST_WHOLE, MOST_RANKS = 1 << 24, 1 << 20  # the least upper limits of keys that take whole numbers (core/schema)
 UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 
@@ -26,6 +26,12 @@ def whole(value: str) -> str | None:
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_WHOLE)):
         return None
     return str(int(text)) if 0 < int(text) <= MOST_WHOLE else None
+
+
+def ranks(value: str) -> str | None:
+    """Read a number of ranks, up to MOST_RANKS."""
+    count = whole(value)
+    return count if count and int(count) <= MOST_RANKS else None
 
 
 def _between(least: float, most: float, *, excluded: float | None = None) -> Spelling:
@@ -116,7 +122,7 @@ def experts(value: str) -> str | None:
 
 
 SPELLINGS: dict[str, Spelling] = {
-    "whole": whole, "number": _between(0, 1e12), "positive": _between(0, 1e12, excluded=0),
+    "whole": whole, "ranks": ranks, "number": _between(0, 1e12), "positive": _between(0, 1e12, excluded=0),
     "share": _between(0, 1, excluded=1), "portion": _between(0, 1, excluded=0), "modules": modules, "str": str,
     "llama_cpp_layers": llama_cpp_layers, "experts": experts,
 }  # fmt: skip

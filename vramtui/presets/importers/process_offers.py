@@ -27,6 +27,7 @@ from vramtui.presets.importers.flags import (
     GGUF_QUANTIZATIONS,
     LAUNCHED,
     MODEL_FLAGS,
+    MOST_RANKS,
     OTHERS,
     OWN,
     SERVERS,
@@ -233,7 +234,7 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         each = whole(nodes.value) if nodes is not None else None
         source = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
         ranks = int(count) * int(each or 1)
-        if ranks > 1:
+        if 1 < ranks <= MOST_RANKS:
             yield _offer("parallel.data", str(ranks), source)
     sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
     if sharing is not None and sharing.value.lower() not in {"", "false", "0"}:
