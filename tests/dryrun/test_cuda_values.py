@@ -118,8 +118,8 @@ GUESSED = {
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
     "the best": "n = 1\nfor m in (2, 1 << 14):\n    loss = x.mean().item()\n    if loss < 9 - n:\n        n = m\n",
     "a mask of the host": "n = len(x[(x > 0).cpu()])\n",
-    "copies in a list, not compiled": "n = int(torch.tensor([x[0].cpu(), x[1].cpu()]).max())\n",
-    "a buffer, not compiled": "b = torch.zeros(8)\nb[:4].copy_(x[:4])\nb[4:].fill_(3)\nn = int(b.sum().tolist())\n",
+    "copies in a list": "n = int(torch.tensor([x[0].cpu(), x[1].cpu()]).max())\n",
+    "a buffer": "b = torch.zeros(8)\nb[:4].copy_(x[:4])\nb[4:].fill_(3)\nn = int(b.sum().tolist())\n",
     "the first": "n = sorted([(x.mean().item(), 3), (x.sum().item(), 1 << 14)])[0][1]\n",
 }
 LOGGED = {

@@ -473,6 +473,8 @@ class Values:
             result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
+        for one in (one for one, _ in written if is_guess and not self.is_followed(one) and self.is_plain(one)):
+            self.mark(one)
         is_guess |= ROWS if is_guess and facts.name == "nonzero" else 0
         if is_guess and self._picked(facts, args) is not None:
             is_guess = 0
@@ -527,6 +529,8 @@ class Values:
     ) -> Any:  # fmt: skip
         for one, _ in written:
             self.lose(one, engine)
+            if not self.is_followed(one) and self.is_plain(one):  # engine fake returns another tensor
+                self.mark(one)
         self._guess(op, facts, args, kwargs, out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
         is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
@@ -607,13 +611,13 @@ class Values:
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         """An operator on the host: what it makes of guesses is one."""
-        is_guess = any(self.is_plain(one) and self.is_guess(one) for one in tensors)
+        written = self.written_tensors(facts, args, kwargs)
+        fresh = [one for one, is_overwritten in written if is_overwritten and self.is_plain(one) and self._covers(one)]
+        inputs = [one for one in tensors if not any(one is each for each in fresh)]
+        is_guess = any(self.is_plain(one) and self.is_guess(one) for one in inputs)
         out = run()
-        for one, is_overwritten in self.written_tensors(facts, args, kwargs):
-            if self.is_plain(one) and is_guess:
-                self.mark(one)
-            elif self.is_plain(one) and is_overwritten and self._covers(one):
-                self.forget(one)
+        for one in [one for one, _ in written if self.is_plain(one)] if is_guess else fresh:
+            (self.mark if is_guess else self.forget)(one)
         if not is_guess:
             return out
         outs = out if isinstance(out, (list, tuple)) else (out,)

@@ -318,8 +318,12 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
     assert (abs(result.peak_allocated - 13 * MIB) <= 4 * MIB, result.bounded) == (True, False)
 
 
+# What engine fake says it cannot follow: compiled functions, and `torch.tensor` of tensors.
+BEYOND = ("compiled", "copies in a list")
+
+
 @pytest.mark.parametrize("number", [4, 48])
-@pytest.mark.parametrize("kind", [kind for kind in READS if not kind.endswith("compiled")])
+@pytest.mark.parametrize("kind", [kind for kind in READS if not kind.endswith(BEYOND)])
 def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: Path, kind: str, number: int) -> None:
     result, is_bounded = traced(tmp_path, START.format(number=number) + READS[kind]), not kind.endswith("log")
     assert (result.bounded, any("script.py:" in note for note in result.warnings)) == (is_bounded, is_bounded)

@@ -76,7 +76,7 @@ class FakeValues(Values):
 
     def follow_number(self, plain: Any, tensor: Any) -> Any:
         """Return the number of a tensor; one that was read of a guess notes what the code does with it."""
-        if not isinstance(tensor, FakeTensor):
+        if not isinstance(tensor, FakeTensor) and not self.is_guess(tensor):
             return plain(tensor)
         self.noted, self._use = "", 0 if tensor.is_floating_point() else COMPARED
         try:
@@ -175,9 +175,9 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
 
     @patches.around(torch.Tensor, "numpy")
     def numpy(plain: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(tensor, FakeTensor):
-            return plain(tensor, *args, **kwargs)
         value = read(tensor)
+        if value is tensor:
+            return plain(tensor, *args, **kwargs)
         with plainly():
             return plain(value.clone())  # numpy writes where it likes
 
