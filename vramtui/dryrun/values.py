@@ -278,6 +278,12 @@ class Values:
         self._new_entry(tensor, is_guess=kind, epoch=None)
         return tensor
 
+    def _mark_written(self, written: list[tuple[Any, bool]]) -> None:
+        """Mark those on the host: what engine fake returns of an operator is another tensor."""
+        for one, _ in written:
+            if not self.is_followed(one) and self.is_plain(one):
+                self.mark(one)
+
     def receive(self, tensor: Any) -> None:
         self._new_entry(tensor, is_guess=0, epoch=None).is_received = True
 
@@ -473,8 +479,8 @@ class Values:
             result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
-        for one in (one for one, _ in written if is_guess and not self.is_followed(one) and self.is_plain(one)):
-            self.mark(one)
+        if is_guess:
+            self._mark_written(written)
         is_guess |= ROWS if is_guess and facts.name == "nonzero" else 0
         if is_guess and self._picked(facts, args) is not None:
             is_guess = 0
@@ -529,8 +535,7 @@ class Values:
     ) -> Any:  # fmt: skip
         for one, _ in written:
             self.lose(one, engine)
-            if not self.is_followed(one) and self.is_plain(one):  # engine fake returns another tensor
-                self.mark(one)
+        self._mark_written(written)
         self._guess(op, facts, args, kwargs, out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
         is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
@@ -616,8 +621,10 @@ class Values:
         inputs = [one for one in tensors if not any(one is each for each in fresh)]
         is_guess = any(self.is_plain(one) and self.is_guess(one) for one in inputs)
         out = run()
-        for one in [one for one, _ in written if self.is_plain(one)] if is_guess else fresh:
-            (self.mark if is_guess else self.forget)(one)
+        if is_guess:
+            self._mark_written(written)
+        for one in () if is_guess else fresh:
+            self.forget(one)
         if not is_guess:
             return out
         outs = out if isinstance(out, (list, tuple)) else (out,)

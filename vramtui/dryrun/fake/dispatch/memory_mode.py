@@ -219,8 +219,10 @@ class MemoryMode(TorchDispatchMode):
             raise unfollowed(f"{func} at {self.memory.user_line()} works on a sparse tensor, which")
         values = self.memory.values
         if is_sparse or stays_real(func, args, kwargs):
-            run = functools.partial(_run_as_it_is, func, args, kwargs)
-            return values.follow(func, args, kwargs, run, values) if values.guessed_on_host else run()
+            with torch._C._DisableTorchDispatch():
+                if values.guessed_on_host:
+                    return values.follow(func, args, kwargs, functools.partial(func, *args, **kwargs), values)
+                return func(*args, **kwargs)
         if args and is_unread(args[0]) and not func._schema.is_mutable:  # else fake tensors of it are computed first
             args = tuple(
                 _EMPTY(one.size(), one.stride(), dtype=one.dtype, device="cpu") if is_unread(one) else one
@@ -244,11 +246,6 @@ class MemoryMode(TorchDispatchMode):
             call.end()
         count_writes(func, args)
         return out
-
-
-def _run_as_it_is(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    with torch._C._DisableTorchDispatch():
-        return func(*args, **kwargs)
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
