@@ -20,8 +20,8 @@ from vramtui.app.watch.windows import (
     folded,
     gauge_rows,
     gpu_facts,
-    nobodys_facts,
     span_words,
+    unattributed_facts,
 )
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
@@ -37,15 +37,15 @@ def test_unattributed_bytes_say_why_and_shared_memory_is_named() -> None:
         (-GIB, scenes.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
     ):
         card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
-        ((name, told),) = nobodys_facts(card, host)
+        ((name, told),) = unattributed_facts(card, host)
         assert name == "unattributed"
         assert words in told.replace("−", "-")
     card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
-    assert "a process grew between two readings" in nobodys_facts(card, scenes.HOST, GIB)[0][1]
-    assert nobodys_facts(card, scenes.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
-    assert nobodys_facts(scenes.gpu(0), scenes.HOST) == []
+    assert "a process grew between two readings" in unattributed_facts(card, scenes.HOST, GIB)[0][1]
+    assert unattributed_facts(card, scenes.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
+    assert unattributed_facts(scenes.gpu(0), scenes.HOST) == []
     unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
-    assert nobodys_facts(unknown, scenes.HOST) == []
+    assert unattributed_facts(unknown, scenes.HOST) == []
     shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
     facts = dict(gpu_facts(shared))
     assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")

@@ -179,7 +179,7 @@ class Details(TextWindow):
             if self._view.is_monitor:
                 facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
-        unattributed = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
+        unattributed = unattributed_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
         if gpu.uuid in self._traffic:
             gpu = readings.with_traffic(gpu, self._traffic[gpu.uuid])
         heading, room = f"GPU {readings.gpu_name(gpu, readings.instance_names(self._gpus))}", max(LEAST, width - INDENT)
@@ -357,7 +357,7 @@ def gpu_facts(gpu: readings.Gpu) -> Facts:
     return facts
 
 
-def nobodys_facts(gpu: readings.Gpu, host: readings.Host, grown: int | None = None) -> Facts:
+def unattributed_facts(gpu: readings.Gpu, host: readings.Host, grown: int | None = None) -> Facts:
     """Return the bytes that no process accounts for, and the known causes.
 
     `grown` is the bytes by which its processes grew since the last look, if known.
