@@ -18,22 +18,13 @@ from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, 
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.tape import (
-    ADAPTERS,
-    EMBEDDINGS,
-    Program,
-    Tape,
-    TapeStage,
-    Tensor,
-    borrowed,
-    storage_of,
-)
+from vramtui.estimators.analytic.tape import tape as tapes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.models.spec import ConvModule, LinearModule, Module, NormModule, Parameter
 
-OUTSIDE = storage_of(0, 1, "weights", "weight")
+OUTSIDE = tapes.storage_of(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True
 
 
@@ -50,7 +41,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 # A batch of images, and the size of one.
-Pictures = tuple[Tensor, Image]
+Pictures = tuple[tapes.Tensor, Image]
 
 
 class Net:
@@ -66,7 +57,7 @@ class Net:
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
-        self.stages: list[TapeStage] = []
+        self.stages: list[tapes.TapeStage] = []
         self.buffers = 0
         self.loss = 0
         self.linears: dict[str, None] = {}
@@ -76,11 +67,11 @@ class Net:
         """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
         return ModuleBuilder(self, group, times, layer=layer)
 
-    def input(self, numel: int) -> Tensor:
+    def input(self, numel: int) -> tapes.Tensor:
         """A tensor that the batch holds."""
-        return borrowed(numel, self.recipe.stream, EMBEDDINGS, "input")
+        return tapes.borrowed(numel, self.recipe.stream, tapes.EMBEDDINGS, "input")
 
-    def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", Tensor], Tensor]) -> None:
+    def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", tapes.Tensor], tapes.Tensor]) -> None:
         """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, or others hold it."""
         output = self.stages[-1].tape.output
         apart = output is not None and (
@@ -108,14 +99,14 @@ class Net:
 
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()
-    ) -> Program:
+    ) -> tapes.Program:
         for target in self.lora.target_modules if self.lora else ():
             if target not in self.linears:
                 raise UserError(
                     f"run.lora.target_modules: {target!r} is not a linear layer of this model"
                     f"{nearest(target, self.linears)}; it has: {', '.join(self.linears)}"
                 )
-        return Program(
+        return tapes.Program(
             frozen=tuple(self.frozen),
             trained=tuple(self.trained),
             recipe=self.recipe,
@@ -135,27 +126,29 @@ class ModuleBuilder:
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
         itemsize = net.recipe.weights if net.trains else net.recipe.frozen
-        self.tape = Tape(group)
+        self.tape = tapes.Tape(group)
         self.ops = Operators(self.tape, net.recipe, net.card, itemsize, net.release)
         self.net = net
         self.times = times
         self.layer = layer
 
-    def input(self) -> Tensor:
+    def input(self) -> tapes.Tensor:
         """The output of the stage before."""
         before = self.net.stages[-1].tape.output
         if before is None:
             raise ValueError("the stage before hands nothing on")
         return self.tape.enter(before.numel, before.itemsize, tracked=before.tracked)
 
-    def finish(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
+    def finish(self, output: tapes.Tensor | None, *, checkpointed: bool = False) -> None:
         """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
         if output is not None and self.tape.input is not None and self.times > 1:
             output.storage.group = self.tape.input.storage.group
         self.tape.close(output)
-        self.net.stages.append(TapeStage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
+        self.net.stages.append(
+            tapes.TapeStage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed)
+        )
 
-    def keep_alive(self, x: Tensor, count: int = 1) -> None:
+    def keep_alive(self, x: tapes.Tensor, count: int = 1) -> None:
         """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
 
         A trained model keeps it anyway for the first block's backward pass.
@@ -179,7 +172,7 @@ class ModuleBuilder:
         """Note all parameters of a module, and give the bytes of their gradients."""
         return sum(self.add_parameter(module.name, *shape, trained=trained) for shape in module.shapes())
 
-    def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
+    def dense(self, x: tapes.Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> tapes.Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
         self.add_parameter(module, outer, inner)
         if bias:
@@ -193,7 +186,7 @@ class ModuleBuilder:
         # LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type.
         for size in ((lora.rank, inner), (outer, lora.rank)):
             self.net.trained.append(Parameter(module, size, self.times, self.layer))
-        group, self.tape.group, own, ops.parameter = self.tape.group, ADAPTERS, ops.parameter, itemsize
+        group, self.tape.group, own, ops.parameter = self.tape.group, tapes.ADAPTERS, ops.parameter, itemsize
         x = ops.dropout(ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout")
         low = ops.linear(x, (lora.rank, inner), f"{module} lora_A")
         high = ops.linear(low, (outer, lora.rank), f"{module} lora_B")
@@ -201,11 +194,11 @@ class ModuleBuilder:
         ops.parameter, self.tape.group = own, group
         return ops.cast(total, out.itemsize, f"{module} with adapter")
 
-    def apply(self, x: Tensor, layer: LinearModule) -> Tensor:
+    def apply(self, x: tapes.Tensor, layer: LinearModule) -> tapes.Tensor:
         """A linear layer, with its adapter where it has one."""
         return self.dense(x, layer.in_features, layer.out_features, layer.name, bias=layer.bias)
 
-    def normed_by(self, x: Tensor, norm: NormModule) -> Tensor:
+    def normed_by(self, x: tapes.Tensor, norm: NormModule) -> tapes.Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
         return self.normed(x, norm.size, norm.name, rms=norm.style != "layernorm")
 
@@ -215,7 +208,7 @@ class ModuleBuilder:
         if node.flows and not node.saves:
             node.saves = (OUTSIDE,)
 
-    def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
+    def normed(self, x: tapes.Tensor, size: int, module: str, *, rms: bool = False) -> tapes.Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
         self.add_parameter(module, size)
         ops, trains = self.ops, self.net.trains
@@ -232,24 +225,26 @@ class ModuleBuilder:
         normal = ops.cast(normal, ops.parameter, f"{module} normalised") if ops.parameter < 4 else normal
         return ops.scale(normal, size, module, trained=trains)
 
-    def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
+    def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> tapes.Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
         table = self.add_parameter(module, rows, width)
         tied_blocks = tied_sum(table, self.net.recipe) if tied else ()
         return self.looked_up(numel, module, 0 if tied else table, backward_pieces=tied_blocks)
 
-    def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
+    def looked_up(
+        self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()
+    ) -> tapes.Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
         out = self.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
         self.tape.record([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
         return out
 
-    def keep(self, x: Tensor) -> None:
+    def keep(self, x: tapes.Tensor) -> None:
         """Later blocks look at `x` again, so it stays until its own backward."""
         self.tape.record([], [])
         self.tape.nodes[-1].saves = (x.storage,)
 
-    def activation(self, x: Tensor, kind: Activation) -> Tensor:
+    def activation(self, x: tapes.Tensor, kind: Activation) -> tapes.Tensor:
         if kind == "gelu_new":
             return self.ops.gelu_new(x)
         if kind == "quick_gelu":
@@ -266,7 +261,7 @@ class ModuleBuilder:
         answer = Image(filters.out_channels, *sides)
         return self.filtered(pixels, answer, filters), answer
 
-    def filtered(self, x: Tensor, answer: Image, filters: ConvModule) -> Tensor:
+    def filtered(self, x: tapes.Tensor, answer: Image, filters: ConvModule) -> tapes.Tensor:
         """A convolution to an image of that size. Saves its input and cast weights."""
         module, bias, weight = filters.name, filters.bias, filters.shapes()[0]
         numel = prod(weight)
@@ -290,7 +285,7 @@ class ModuleBuilder:
         )
         return out
 
-    def attend(self, heads: Heads, qkv: Projected, *, plain: bool = True, masked: bool = False) -> Tensor:
+    def attend(self, heads: Heads, qkv: Projected, *, plain: bool = True, masked: bool = False) -> tapes.Tensor:
         """Attention as the run has it: a fused kernel, or each operator by itself.
 
         `plain` softmax stays in its input's type, and `masked` adds a mask to the scores, where they are spelt out.
@@ -299,7 +294,7 @@ class ModuleBuilder:
             return eager_attention(self.ops, heads, qkv, plain=plain, masked=masked)
         return fused_attention(self.ops, heads, qkv)
 
-    def group_norm(self, x: Tensor, norm: NormModule, groups: int) -> Tensor:
+    def group_norm(self, x: tapes.Tensor, norm: NormModule, groups: int) -> tapes.Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
         module = norm.name
         weight_grad, bias_grad = (self.add_parameter(module, *shape) for shape in norm.shapes())
