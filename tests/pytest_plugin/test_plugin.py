@@ -15,13 +15,10 @@ def build(kind, n):
 
     if kind == "mlp":
         return nn.Sequential(nn.Linear(128, 64 * n), nn.GELU(), nn.Linear(64 * n, 10)), (32, 128)
-    if kind == "conv":
-        pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        return nn.Sequential(nn.Conv2d(3, 8 * n, 3), nn.ReLU(), *pooled, nn.Linear(8 * n, 10)), (4, 3, 32, 32)
     layer = nn.TransformerEncoderLayer(32 * n, 2, 64, batch_first=True)
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(512 * n, 10)), (2, 16, 32 * n)
 
-CASES = [("mlp", 16), ("conv", 4), ("transformer", 1), ("transformer", 4)]
+CASES = [("mlp", 16), ("transformer", 4)]
 
 @pytest.fixture
 def batches():
@@ -113,11 +110,11 @@ def test_a_peak_is_the_same_in_each_run_and_with_xdist(tmp_path: Path) -> None:
     sizes = []
     for options in (("-n", "2"), ("-n", "0")):
         printed = run(tmp_path, *options, code=1)
-        assert "4 failed" in printed
-        assert printed.count("  test_models.py:") >= 4, "the lines of the largest allocations"
+        assert "2 failed" in printed
+        assert printed.count("  test_models.py:") >= 2, "the lines of the largest allocations"
         assert "over the limit of 1.00 KiB" in printed
         sizes.append(sorted(re.findall(r"^peak allocated is .* \(([\d,]+) B\)", printed, re.MULTILINE)))
-    assert (sizes[0], len(set(sizes[0]))) == (sizes[1], 4)
+    assert (sizes[0], len(set(sizes[0]))) == (sizes[1], 2)
 
 
 def test_every_other_outcome(tmp_path: Path) -> None:
