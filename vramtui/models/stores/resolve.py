@@ -140,7 +140,6 @@ def other_spelling(text: str) -> OtherSpelling | None:
         kind = next((word for word in words if _TYPE.fullmatch(word)), "")
         named, usual = _tags().get(text) or _tags().get(f"{tag[1]}:{words[0]}") or ("", USUAL_TYPE)
         name = named or _find_name(tag[1] + "".join(word for word in words if word != kind))
-        usual = "mxfp4" if name is not None and "gpt-oss" in name else usual
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     if quantized := _QUANTIZED.fullmatch(text):
         plain = quantized[1].rpartition("/")[2].lower()
@@ -168,7 +167,9 @@ def _tags() -> dict[str, tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def _by_letters() -> dict[str, str]:
-    return {letters_of(name): name for name in reversed(known_names()) if "/" not in name}
+    names = {letters_of(name): name for name in reversed(known_names()) if "/" not in name}
+    # Ollama's tags leave out a model's active parameters: `qwen3:30b` is Qwen3-30B-A3B.
+    return {letters_of(re.sub(r"-A[\d.]+B", "", name)): name for name in names.values()} | names
 
 
 def _find_name(name: str) -> str | None:
@@ -232,8 +233,7 @@ def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
     """
     if text in keys:  # a person's own presets stand above everything
         return Resolved(kind=NameKind.PRESET, name=text)
-    model = find_model(text)  # what is on this machine is what would run
-    if model is not None:
+    if (model := find_model(text)) is not None:  # what is on this machine is what would run
         kind = NameKind.STORED if model.store else NameKind.MODEL
         return Resolved(kind=kind, name=model.name, path=model.path)
     known = _net(text) or (None if len(text) > LONGEST or exists(text) else _on_hub(text))
