@@ -18,8 +18,7 @@ CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
     multiprocessors=108,
     context=384 * MIB,
-    communicator=64 * MIB,
-    further=32 * MIB,
+    communicators=(64 * MIB, 32 * MIB),
     devices=2,
 )
 CHECKS = Path(__file__).with_name("driver_checks.c")

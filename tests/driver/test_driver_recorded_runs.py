@@ -51,9 +51,6 @@ def test_scripts_are_what_they_were_on_an_h200() -> None:
             assert abs(here[name]["end"][key] - true) <= far * true, (name, key)
 
 
-LEAST_ROWS = 24
-
-
 # A cache of 3 GiB beside weights of 68: what is off by 0.05 GiB as elsewhere is 1.5 % of its tokens.
 LITTLE_LEFT = {"22"}
 
@@ -63,7 +60,7 @@ def test_vllm_finds_the_cache_that_it_found_on_h100s() -> None:
     dry = json.loads((GOLDEN / "serving" / "vllm_dry_runs.json").read_text(encoding="utf-8"))
     lines = (GOLDEN / "serving" / "vllm_h100.csv").read_text(encoding="utf-8").splitlines()
     logs = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    assert len(dry) >= LEAST_ROWS
+    assert len(dry) >= len(logs)  # those on other GPUs among them
     for row, found in ((row, found) for row, found in dry.items() if row.isdecimal()):
         log = logs[int(row)]
         assert abs(found["weights_gib"] - float(log["weights_gib"])) < 0.02, log["model"]

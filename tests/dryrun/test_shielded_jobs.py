@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.libraries import libraries
+from vramtui.estimators.analytic.sizes.partition import communicator_bytes
 
 pytestmark = [
     pytest.mark.slow,  # each test starts processes
@@ -160,6 +161,9 @@ def test_collectives_arrive_and_what_a_job_leaves_is_waited_for(
 ) -> None:
     ran = run(place, code, environment(place, refusing if is_refused else ""))
     assert ran.returncode == 0, ran.stderr + ran.stdout
+    result = json.loads(ran.stdout)["gpus"][0]["result"]
+    communicator = communicator_bytes((9, 0))[0] // 8 if "nccl" in code else 0  # no switch between GeForces
+    assert result["process"] - result["context"] == (3 << 30) + communicator
 
 
 def test_a_job_that_fails_without_a_namespace_is_told_why(place: Path, refusing: str) -> None:

@@ -63,16 +63,14 @@ class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
     multiprocessors: int
     context: int = 0
     devices: int = 1
-    communicator: int = 0
-    further: int = 0
+    communicators: tuple[int, int] = (0, 0)
 
     @property
     def text(self) -> str:
         major, minor = self.device.capability
         name = self.device.name if self.device.name.startswith("NVIDIA") else f"NVIDIA {self.device.name}"
-        sizes = (self.device.total_memory, self.multiprocessors, self.context, self.devices)
-        numbers = map(str, (*sizes, self.communicator, self.further))
-        return ";".join((name.replace(";", " "), f"{major}{minor}", *numbers))
+        numbers = (self.device.total_memory, self.multiprocessors, self.context, self.devices, *self.communicators)
+        return ";".join((name.replace(";", " "), f"{major}{minor}", *map(str, numbers)))
 
 
 def emulating(

@@ -36,8 +36,7 @@ from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ConvolutionRun, ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow, differing_batches
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
-from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
-from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
+from vramtui.estimators.analytic.sizes.partition import communicator_bytes, nccl_spread
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
 from vramtui.estimators.torch_facts.convolutions import is_without_device, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
@@ -139,8 +138,7 @@ def run_cuda(
         multiprocessors=card_limits(device).multiprocessors,
         context=cuda_context(device.capability).bytes,
         devices=gpus,
-        communicator=FIRST_COMMUNICATOR,
-        further=FURTHER_COMMUNICATOR,
+        communicators=communicator_bytes(device.capability),
     )
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as at_end:
@@ -164,8 +162,8 @@ def run_cuda(
             environment[STEPS] = str(job.steps)
         if job.other_way:
             environment[OTHER_WAY] = job.other_way
-        until = None if job.timeout is None else time.monotonic() + job.timeout
-        if until is not None:
+        until = math.inf if job.timeout is None else time.monotonic() + job.timeout
+        if job.timeout is not None:
             environment[UNTIL] = str(int(until) + 1)
         listener = listen(mark)
         if listener is not None:
@@ -173,9 +171,8 @@ def run_cuda(
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
-        last = math.inf if until is None else until + GRACE
-        code = run_supervised(job, command, environment, output, cancel, lambda: time.monotonic() > last)
-        is_ended = until is not None and time.monotonic() >= until
+        code = run_supervised(job, command, environment, output, cancel, lambda: time.monotonic() > until + GRACE)
+        is_ended = time.monotonic() >= until
         reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
         for path in islice(Path(folder).glob("*.peak"), DRIVER_REPORT.count):
@@ -287,9 +284,8 @@ def result_of(run: CudaRun) -> DryRun:
                     categories=_summing_to(in_use, row.get("categories", {})),
                 )
             )
-    allocated = shown.counters.allocated_peak or 0
+    allocated, reserved = shown.counters.allocated_peak or 0, shown.counters.reserved_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
-    reserved = shown.counters.reserved_peak or 0
     alike = [
         place
         for place, other in run.other_ways.items()
@@ -404,7 +400,7 @@ def result_of(run: CudaRun) -> DryRun:
         other=shown.other,
         needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
         spread=loaded_context_spread(run.device.capability)
-        + (NCCL_SPREAD if shown.other and shown.counters.reserved_peak is not None else 0),
+        + (nccl_spread(run.device.capability) if shown.other and shown.counters.reserved_peak is not None else 0),
         exit_code=run.code,
         steps=run.steps_done,
         ended_after=run.ended_after,

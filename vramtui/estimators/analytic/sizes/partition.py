@@ -40,15 +40,12 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_parallel(model: Model, parallel: Parallel) -> None:
     if not isinstance(model, TransformerModel):
+        kind = type(model).__struct_config__.tag
         for name in ("tensor", "pipeline", "context", "expert"):
-            if getattr(parallel, name) > 1:
-                kind = type(model).__struct_config__.tag
-                raise UserError(
-                    f"parallel.{name} = {getattr(parallel, name)}: models of kind {kind!r} are not split so"
-                )
+            if (ranks := getattr(parallel, name)) > 1:
+                raise UserError(f"parallel.{name} = {ranks}: models of kind {kind!r} are not split so")
         return
-    problem = indivisible(model, parallel.tensor)
-    if problem:
+    if problem := indivisible(model, parallel.tensor):
         raise UserError(problem)
     if (experts := parallel.expert) > 1:
         if model.num_experts is None:
@@ -196,7 +193,6 @@ FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR = 780 * MIB, 490 * MIB
 # Elsewhere vLLM says 0.20 to 0.39 GiB for all that lies outside torch, from before the communicators to after the first
 # pass: 2 V100 (vllm#11251), 16 RTX 3090 (#14447), 2 RTX 4090 (#13061), 2 RTX 5090 (#14452).
 ELSEWHERE, SPREAD_ELSEWHERE = 128 * MIB, 100 * MIB
-NCCL_SOURCE = "NVML before and after the first collective on H100 and A100; elsewhere vLLM's non_torch_memory"
 
 
 def nccl_bytes(ranks: int, capability: tuple[int, int]) -> int:
@@ -204,17 +200,27 @@ def nccl_bytes(ranks: int, capability: tuple[int, int]) -> int:
     return 0 if ranks == 1 else COMMUNICATORS if capability in MEASURED_ON else ELSEWHERE
 
 
+def nccl_spread(capability: tuple[int, int]) -> int:
+    """How far NCCL was seen to differ from that, in bytes."""
+    return SPREAD if capability in MEASURED_ON else SPREAD_ELSEWHERE
+
+
+def communicator_bytes(capability: tuple[int, int]) -> tuple[int, int]:
+    """Bytes of a process's first communicator of several ranks and of each further one: elsewhere in proportion."""
+    whole = nccl_bytes(2, capability)
+    return FIRST_COMMUNICATOR * whole // COMMUNICATORS, FURTHER_COMMUNICATOR * whole // COMMUNICATORS
+
+
 def nccl_part(ranks: int, capability: tuple[int, int], more: int = 0) -> Part:
     """NCCL's part of an estimate, with `more` bytes."""
     size = nccl_bytes(ranks, capability) + more
-    spread = SPREAD if capability in MEASURED_ON else SPREAD_ELSEWHERE
     return Part(
         name="nccl",
         line="other",
         bytes=size,
         at_peak=size,
-        formula=f"communicators among {ranks:,} ranks, give or take {spread // MIB} MiB"
+        formula=f"communicators among {ranks:,} ranks, give or take {nccl_spread(capability) // MIB} MiB"
         + (f", and {more // MIB:,} MiB that the first pass sets up" if more else ""),
-        source=NCCL_SOURCE,
+        source="NVML before and after the first collective on H100 and A100; elsewhere vLLM's non_torch_memory",
         lifetime="from the first collective to the end",
     )
