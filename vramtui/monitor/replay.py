@@ -133,7 +133,6 @@ class Recorded(Protocol):
     @property
     def samples(self) -> Sequence[Sample]:
         """The samples in the order of their times; at least one."""
-        ...
 
     @property
     def times(self) -> Sequence[float]: ...
@@ -141,12 +140,10 @@ class Recorded(Protocol):
     @property
     def reading(self) -> float | None:
         """How much of the file is read, from 0 to 1; None at its end."""
-        ...
 
     @property
     def warnings(self) -> Sequence[str]:
         """Problems of the file, as far as it is read."""
-        ...
 
     def jobs_at(self, when: float) -> "Sequence[ObservedJob]": ...
 
@@ -154,7 +151,6 @@ class Recorded(Protocol):
 
     def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """Return the peaks noted at the sample of `when` that no sample shows."""
-        ...
 
     def every_prediction(self) -> Sequence[Prediction]: ...
 

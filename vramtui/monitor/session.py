@@ -54,7 +54,6 @@ class Presets(Protocol):
     @property
     def problems(self) -> tuple[str, ...]:
         """One sentence for each file that cannot be read."""
-        ...
 
     def all(self) -> tuple[PresetFile, ...]: ...
 

@@ -90,7 +90,6 @@ class RecorderThread(threading.Thread):
 class RunHistoryFile(Protocol):
     def keep(self, run: "Run", /) -> object:
         """Add a run or replace it; raise UserError if it cannot be written."""
-        ...
 
 
 class HistoryRunWriter:

@@ -96,13 +96,11 @@ class LineDecoder(Protocol):
     @property
     def interval(self) -> float | None:
         """Seconds between samples, as the header has it."""
-        ...
 
     def take(self, line: bytes) -> Sample | None:
         """Read the next line; return its sample, None if it holds something else. Raises UserError if it is not a line
         of a recording, or of a newer version.
         """
-        ...
 
 
 class PipeSource:

@@ -21,7 +21,6 @@ class SnapshotWriter(Protocol):
 
     def choose(self, settings: SnapshotSettings) -> None:
         """Save like this from now on; UserError if the choice cannot be saved."""
-        ...
 
 
 class ExportController:

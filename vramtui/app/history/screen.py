@@ -73,21 +73,17 @@ class RunStore(Protocol):
     @property
     def note(self) -> str:
         """A note on all runs; empty for real ones."""
-        ...
 
     def stamp(self) -> object:
         """A value that changes whenever a run is added, changed or deleted."""
-        ...
 
     def runs(self) -> tuple[recorded.StoredRun, ...]:
         """All runs, the latest first."""
-        ...
 
     def forget(self, number: int) -> None: ...
 
     def report(self, stored: recorded.StoredRun) -> list[str]:
         """Write a run to files and return their paths."""
-        ...
 
 
 class Errors(msgspec.Struct, frozen=True):

@@ -323,13 +323,11 @@ class CardRunner(Protocol):
 
     def command_of(self, pid: int, command: str) -> JobCommand:
         """The command of the process `pid` of this machine; raises UserError if it has no Python script."""
-        ...
 
     def run(
         self, words: Sequence[str], job: JobCommand | None, device: Device, cancel: threading.Event
     ) -> CardRun | None:
         """Result of `words` in the folder and with the variables of `job`; None when `cancel` was set."""
-        ...
 
 
 def ask_cards(shared: AppContext, runner: CardRunner | None) -> None:

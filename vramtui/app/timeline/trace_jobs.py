@@ -41,19 +41,15 @@ class Tracer(Protocol):
 
     def refusal(self, workload: Workload) -> str:
         """Why there is no dry run of `workload`; empty if there can be one."""
-        ...
 
     def trace(self, workload: Workload, device: Device, tell: Tell, cancel: threading.Event) -> FinishedTrace | None:
         """Make a dry run of a preset's code; None when `cancel` was set."""
-        ...
 
     def command_of(self, pid: int, command: str) -> JobCommand:
         """Return the command of the process `pid` of this machine."""
-        ...
 
     def trace_job(self, command: JobCommand, device: Device, tell: Tell, cancel: threading.Event) -> JobTrace | None:
         """Make a dry run of a running job's own command; None when `cancel` was set."""
-        ...
 
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):

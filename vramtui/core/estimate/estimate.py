@@ -213,7 +213,6 @@ class Estimator(Protocol):
         """Predict the memory of a workload on a device. Raises UserError if the workload is contradictory, or of a kind
         this estimator does not know.
         """
-        ...
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

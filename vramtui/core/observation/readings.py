@@ -487,11 +487,9 @@ class Source(Protocol):
         A device or metric that fails is part of the Sample (a state, an absence, a problem). Raises SourceFailed if
         nothing at all can be said.
         """
-        ...
 
     def close(self) -> None:
         """Let go of what the source holds. Never blocks."""
-        ...
 
 
 DRIVER, EMULATED = "the driver", "emulated"  # who is asked; the source of a simulated GPU
@@ -508,7 +506,6 @@ class ScreenSource(Source, Protocol):
 
     def shorten_first_read(self) -> None:
         """Let the first `read` name few of many processes, those that hold most; the next ones name the rest."""
-        ...
 
 
 @runtime_checkable
@@ -520,7 +517,6 @@ class FastSource(Source, Protocol):
 
         May block for as long as the driver does; called from one thread only, which need not be that of `read`.
         """
-        ...
 
 
 class PcieTraffic(NamedTuple):
@@ -549,4 +545,3 @@ class TrafficSource(Source, Protocol):
         Takes some hundredths of a second, in which the driver measures, or as long as the driver hangs: nothing to be
         called by the screen's thread, or for every GPU.
         """
-        ...

@@ -47,8 +47,6 @@ class Signaller(Protocol):
 
     def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
         """Send a signal, after seeing that `pid` still is the process that started then (seconds since the epoch)."""
-        ...
 
     def is_there(self, pid: int, started_at: float | None) -> bool:
         """Return whether that process still runs."""
-        ...
