@@ -348,7 +348,7 @@ async def test_what_the_process_holds_is_beside_the_prediction(tmp_path: Path, s
             process = next(line for line in screen_text(app).splitlines() if "── process" in line)
             assert process.split("process")[1].split()[:4] == ["105.01", "+44.00", "58.00", "−44.8"]
         else:
-            assert "105.0 GiB (+44.0 GiB) observed 58.0 GiB (−44.8 %)" in screen_text(app)
+            assert "105.0 GiB (+44.0 GiB) observed 58.0 GiB (−44.8 %) ✗ does not fit GPU 0  " in screen_text(app)
         assert screen.open.look.observed is not None
 
 

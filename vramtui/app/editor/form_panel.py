@@ -278,6 +278,8 @@ class TotalLine(Lines[View]):
             if not look.is_current:
                 sentence, colour = f"last valid: {sentence}", "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
+        if cell_len(sentence) > room:
+            sentence = sentence.split(": needs")[0]  # its figures
         return [strip([*pieces, (fit(sentence, room), palette.ink(colour, "bar"))], width, bar)]
 
 
