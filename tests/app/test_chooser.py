@@ -9,11 +9,12 @@ from tests.app.driver import climbing, dashboard, known, lines_with_totals, pres
 from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.ui.chooser import rank, ranked
+from vramtui.app.watch.estimate_panel import pool_share
 from vramtui.core.base.units import GIB, format_gib
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation.readings import Memory
 from vramtui.core.schema.preset import Preset, PresetFile
-from vramtui.core.schema.workload import TrainRun
+from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.library import PresetLibrary
 
@@ -115,7 +116,22 @@ async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float,
             await driver[1].pause(0.01)
         options.highlighted = 3
         await press(*driver, "enter")
-        assert f" {format_gib(known(known(driver[0].state.view().panel).estimate).process)} GiB" in line
+        panel = known(driver[0].state.view().panel)
+        assert f" {format_gib(known(panel.estimate).process)} GiB" in line
+        is_pool = command.startswith("vllm")
+        assert ("holds its pool of 90 %" in screen_text(driver[0])) is is_pool
+        assert ("fits GPU 0" in screen_text(driver[0])) is not is_pool
+
+
+@pytest.mark.parametrize(("run", "share"), [
+    (ServeRun(), 0.92),
+    (ServeRun(engine_version="0.19.1"), 0.9),
+    (ServeRun(gpu_memory_utilization=0.5), 0.5),
+    (ServeRun(engine="sglang"), 0.834),
+    (ServeRun(engine="sglang", mem_fraction_static=0.7), 0.7),
+])  # fmt: skip
+def test_a_server_without_an_option_takes_its_releases_share(run: ServeRun, share: float) -> None:
+    assert pool_share(Workload(model=MODEL, run=run), run, CARDS["H100"]) == share
 
 
 async def test_the_table_of_what_fits_is_whole_in_a_narrow_terminal() -> None:

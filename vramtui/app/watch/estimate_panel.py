@@ -19,12 +19,13 @@ from vramtui.app.ui.parts import NAME, Figures, compared, part_lines, size_of, s
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_bytes, format_column, format_gib
 from vramtui.core.estimate.assumptions import Range, spanned, values_of, words_of
-from vramtui.core.estimate.devices import emulation_note
+from vramtui.core.estimate.devices import Device, emulation_note
 from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, USUAL_ERROR, Estimate, Ledger
-from vramtui.core.estimate.fits import Comparison, ComparisonRow, Fit, ShownRow, compare_ledgers, shown_rows
+from vramtui.core.estimate.fits import Comparison, ComparisonRow, ShownRow, compare_ledgers, shown_rows
 from vramtui.core.observation.readings import NVIDIA
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Origin
-from vramtui.core.schema.workload import ServeRun, beyond_own_length
+from vramtui.core.schema.workload import Parallel, ServeRun, Workload, beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, verdict
 
 NO_PRESET = "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar."
@@ -184,15 +185,19 @@ def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
     return (f"– {guess.sentence}", f"{printable(panel.preset.preset.name)}{weights and f' · weights {weights}'}", *seen)
 
 
-def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
-    """Return whether the estimate fits the panel's GPU, and the GPU's name."""
-    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
-    return verdict(estimate, panel.workload, panel.device, panel.room, where), where
+def pool_share(workload: Workload, run: ServeRun, device: Device) -> float:
+    """Return the share of the GPU that vLLM or SGLang takes: the run's own, else the release's default."""
+    from vramtui.estimators.analytic.serving import sglang, vllm  # only with such a server
+
+    if run.engine == "sglang" and isinstance(workload.model, TransformerModel):
+        return sglang.settings_of(workload.model, run, device, workload.parallel or Parallel()).fraction
+    return run.gpu_memory_utilization or vllm.release_of(run)[1].share
 
 
 def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: Palette, width: int) -> list[Strip]:
     """Return the first lines: predicted, observed and their difference; the verdict, or what has to be calculated."""
-    fit_now, where = panel_fit(panel, estimate)
+    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+    fit_now = verdict(estimate, panel.workload, panel.device, panel.room, where)
     is_over = panel.matched is None and (comparison.fraction or 0) > USUAL_ERROR
     if is_over and comparison.peak is not None:  # a job that holds more than predicted needs at least that
         fit_now = msgspec.structs.replace(fit_now, needs=max(fit_now.needs, comparison.peak))
@@ -205,23 +210,22 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
     if panel.process is not None and peak is not None:
         words.append(f"{format_gib(peak)} {'now' if now == peak else 'at its peak'}")
         words.append("calculating" if panel.is_known_rough else delta_text(comparison.fraction))
-    sign, ink, verdict = "!" if is_over and fit_now.sign == "✓" else fit_now.sign, colour, fit_now.line(where)[2:]
+    sign, ink, sentence = "!" if is_over and fit_now.sign == "✓" else fit_now.sign, colour, fit_now.line(where)[2:]
     if waits:
-        sign, ink, verdict = "…", palette.strong, "calculating" if panel.process is None else ""
+        sign, ink, sentence = "…", palette.strong, "calculating" if panel.process is None else ""
     elif not is_total_known:
-        sign, ink, verdict = "?", palette.strong, f"{where} does not report its size"
+        sign, ink, sentence = "?", palette.strong, f"{where} does not report its size"
     elif isinstance(run, ServeRun) and not run.is_llama_cpp and now and now > POOL_HELD * estimate.process:
-        share = run.mem_fraction_static if run.engine == "sglang" else run.gpu_memory_utilization
-        verdict = "holds its pool" if share is None else f"holds its pool of {100 * share:.0f} %"
+        sentence = f"holds its pool of {100 * pool_share(panel.workload, run, panel.device):.0f} %"
         sign, ink = "✓", palette.ink("success", bold=True)
     if is_changed:
         lines = paragraph(" · ".join(words), palette, width, palette.strong) if panel.guess is None else []
         more = delta_text(estimate.process / known.process - 1)
         size = f"what if: {'≈' if waits else ''}{format_bytes(estimate.process)}"
         size += f" ({more})" if panel.matched is not None and not waits else ""
-        return [*lines, *paragraph(f"{sign} {size} · {verdict or 'calculating'}", palette, width, ink)]
+        return [*lines, *paragraph(f"{sign} {size} · {sentence or 'calculating'}", palette, width, ink)]
     lines = paragraph(f"{sign} {' · '.join(words)}", palette, width, ink)
-    return [*lines, *paragraph(verdict, palette, width, palette.dim if sign == "✓" else ink)]
+    return [*lines, *paragraph(sentence, palette, width, palette.dim if sign == "✓" else ink)]
 
 
 def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:

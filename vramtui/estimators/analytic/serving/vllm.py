@@ -276,6 +276,12 @@ class VllmWorker(NamedTuple):
         return inside + self.kernels + self.links + self.met + self.pinned
 
 
+def release_of(run: ServeRun) -> tuple[tuple[int, ...], VllmRelease]:
+    """The run's version of vLLM, else the newest one, and how it looks for the room that is left."""
+    version = serving.engine_release(run, "vLLM", "0.19") or RELEASES[0].since
+    return version, next(one for one in RELEASES if one.since <= version)
+
+
 class Server:
     """One vLLM server; the rank with the least room decides for all."""
 
@@ -290,8 +296,7 @@ class Server:
             tensors = tuple(msgspec.structs.replace(group, bits=bits) for group, bits in widths)
             model = msgspec.structs.replace(model, tensors=tensors)
         self.model, self.run, self.device, self.parallel = model, run, device, parallel
-        version = serving.engine_release(run, "vLLM", "0.19") or RELEASES[0].since
-        self.release = next(one for one in RELEASES if one.since <= version)
+        version, self.release = release_of(run)
         self.has_states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
         if run.is_v1 is not None and V1_OF_7.since <= version < FIRST["without_v0"] and run.is_v1 == self.release.is_v0:
             self.release = V1_OF_7 if run.is_v1 else next(one for one in RELEASES if one.is_v0)
