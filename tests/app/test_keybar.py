@@ -194,4 +194,4 @@ async def test_the_palette_has_one_line_an_action_with_its_key_at_the_right(size
 async def test_where_the_panel_is_another_page_a_step_says_what_it_comes_to() -> None:
     async with dashboard([scenes.usual()], (80, 24), preset="llama-3.1-8b-lora", notifications=True) as (app, pilot):
         await press(app, pilot, "right_square_bracket")
-        assert "What if batch size 5: about " in screen_text(app).splitlines()[-1]
+        assert "What if batch size 5: 72.0 GiB (v shows the estimate) " in screen_text(app).splitlines()[-1]

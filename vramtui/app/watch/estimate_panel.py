@@ -82,6 +82,8 @@ class EstimatePanel(Framed[View], can_focus=True):
             closing = _closing(panel, panel.estimate, palette, width)
             strips += _tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
             strips += closing
+            origin = paragraph(read_from(panel), palette, width) if panel.process is not None else []
+            strips += origin if len(strips) + len(origin) <= height else []  # `x` has it too
         return strips[:height]
 
     def titles(self, view: View) -> tuple[str, str]:
@@ -161,8 +163,7 @@ class EstimatePanel(Framed[View], can_focus=True):
 
 
 def has_panel(view: View) -> bool:
-    is_known = view.panel is not None or view.reported is not None or view.predicts
-    return not view.is_monitor and is_known
+    return not view.is_monitor and (view.panel is not None or view.reported is not None or view.predicts)
 
 
 def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
@@ -258,8 +259,8 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
 
 
 def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
-    """Return the lines below the parts: largest batch, phase of the peak, warnings, where values are from. A job on
-    several GPUs has the figures of one rank.
+    """Return the lines below the parts: largest batch, phase of the peak, warnings. A job on several GPUs has the
+    figures of one rank.
     """
     lines: list[Strip] = []
     if panel.search is not None or panel.batch is not None:
@@ -281,8 +282,6 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
         notes.append(OF_CUDA.format(vendor=printable(panel.gpu.vendor)))
     for note in filter(None, notes):
         lines += paragraph(note, palette, width, palette.ink("warning"))
-    if panel.process is not None and (panel.preset.known or panel.preset.assumed or panel.preset.derived):
-        lines += paragraph(read_from(panel), palette, width)
     return lines
 
 
@@ -348,9 +347,7 @@ class PanelController:
             panel = self._state.view().panel
             if panel is not None and panel.estimate is not None:
                 size = getattr(panel.workload.run, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
-                fit, where = panel_fit(panel, panel.estimate)
-                # Not simulated yet, so without a verdict.
-                needs = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
+                needs = f"{QUICK * panel.is_rough}{format_bytes(panel.estimate.process)}"
                 self._app.notify(f"What if {what} {size}: {needs} (v shows the estimate)")
         self._shared.redraw.for_key()
 

@@ -39,7 +39,7 @@ class GpuPanel(Wheeled[View]):
         super().__init__(id=id)
         self._titles = ("GPUs", "")
         self.border_title = "GPUs"
-        self._first = self._chosen = 0
+        self._first, self._seen = 0, (0, 0)  # which GPU was chosen, and the height
         self._owners: list[tuple[str, ...]] = []
         self._calm_at, self._calm = 0.0, dict[str, Gpu]()  # the GPUs whose power and temperature are shown
 
@@ -65,10 +65,10 @@ class GpuPanel(Wheeled[View]):
         columns = _abreast(len(view.bars), width)
         room = width // columns
         each = _lines_each(-(-len(view.bars) // columns), width, height)
-        chosen = next((at for at, bar in enumerate(view.bars) if bar.chosen), self._chosen)
-        if chosen != self._chosen:  # it is in sight then, and the wheel decides from then on
-            first = scrolled(self._first, chosen, (height - 1) // each * columns, len(view.bars))
-            self._first, self._chosen = first, chosen
+        chosen = next((at for at, bar in enumerate(view.bars) if bar.chosen), self._seen[0])
+        if (chosen, height) != self._seen:  # it is in sight then, and the wheel decides from then on
+            self._first = scrolled(self._first, chosen, (height - 1) // each * columns, len(view.bars))
+            self._seen = chosen, height
         self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
         if view.paused or not 0 <= view.sample.taken_at - self._calm_at < CALM:
             self._calm_at, self._calm = view.sample.taken_at, {bar.gpu.uuid: bar.gpu for bar in view.bars}

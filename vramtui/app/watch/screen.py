@@ -80,6 +80,8 @@ class Watch(ListScreen):
         if height >= MEDIUM:  # the processes keep their rows
             graph = MEDIUM_GRAPH if height < TALL else height * 3 // 10
             most = min(most, max(LEAST_GPUS, height - AROUND_LISTS - graph - LEAST_ROWS))
+        if self.has_class("-narrow") and self.has_class("page-estimate"):
+            most = min(most, LEAST_GPUS)
         lines = gpus.lines_for(view, width - panel_width - 2, most)
         _set_height(gpus, lines, border=2)
         used = lines + banner.lines_for(view, width) + len(view.rows) + AROUND_LISTS

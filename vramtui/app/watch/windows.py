@@ -511,7 +511,8 @@ class Explain(TextWindow):
                 ]
             return Content("\n".join(lines))
         pieces: list[Content | tuple[str, str]] = [(f"{peak_sentence(estimate)}\n", "bold")]
-        pieces += [(f"  {sentence}\n", "$muted") for sentence in TREE]
+        origin = read_from(panel) if panel.process is not None else ""
+        pieces += [(f"  {sentence}\n", "$muted") for sentence in (*TREE, origin) if sentence]
         for chapter in chapters(estimate):
             pieces += [
                 (f"\n{chapter.title}", f"bold ${chapter.line.replace('_', '-')}"),
