@@ -8,6 +8,9 @@ HOST = Host(name="gpu01", driver_version="580.95.05", cuda_version="13.0")
 HOSTILE = "[red]x[/] \x1b[2J\x1b]0;pwn\x07"
 
 
+UNIFIED = Memory(used=20 * GIB, free=90 * GIB, unified=True)
+
+
 def process(pid: int, used: int | None, line: str, **more: object) -> Process:
     fields: dict[str, object] = {
         "type": "C",
@@ -93,7 +96,9 @@ def first_screen(name: str) -> Sample:
     full = [gpu(index, process(4000 + index, (70 - 6 * index) * GIB, TRAIN)) for index in range(8)]
     clients = [process(91 + at, size * GIB, TRAIN, type="M+C") for at, size in enumerate((8, 12))]
     shared = [gpu(0, process(90, 30 * MIB, "nvidia-cuda-mps-server"), *clients)]
-    shown = sample(*{"one": full[:1], "eight": full, "mps": shared, "simulated": full[:1]}[name])
+    unified = [gpu(0, process(51, 20 * GIB, TRAIN), name="NVIDIA GB10", memory=UNIFIED)]
+    kinds = {"one": full[:1], "four": full[:4], "eight": full, "mps": shared, "unified": unified, "simulated": full[:1]}
+    shown = sample(*kinds[name])
     return msgspec.structs.replace(shown, source=EMULATED) if name == "simulated" else shown
 
 
@@ -110,7 +115,7 @@ def divided(at: float = 0.0) -> Sample:
             mig_parent="GPU-0",
             mig_profile="1g.10gb",
         ),
-        gpu(1, name="NVIDIA GB10", memory=Memory(used=20 * GIB, free=90 * GIB, unified=True)),
+        gpu(1, name="NVIDIA GB10", memory=UNIFIED),
         at=at,
     )
 

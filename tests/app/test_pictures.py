@@ -59,10 +59,21 @@ async def test_steps(picture: SnapshotAssertion) -> None:
         assert app.parts.export.picture() == picture
 
 
-@pytest.mark.parametrize("name", ["one", "eight", "mps", "simulated"])
+@pytest.mark.parametrize("name", ["one", "four", "eight", "mps", "unified", "simulated"])
 async def test_first_screen(picture: SnapshotAssertion, name: str) -> None:
     async with dashboard([scenes.first_screen(name)]) as (app, _):
         assert app.parts.export.picture() == picture
+
+
+async def test_the_chosen_gpu_comes_into_view() -> None:
+    async with dashboard([scenes.first_screen("eight")], (100, 30)) as (app, pilot):
+        assert "▸ 7 A100" not in screen_text(app)
+        assert "▸ 7 A100" in await press(app, pilot, *["down"] * 7)
+        await pilot.resize_terminal(80, 24)
+        text = await press(app, pilot, "v")
+        assert all(words in text for words in ("▸ 7 A100", "activations", "── process", "peak: "))
+        assert "from the command line" not in text
+        assert "from the command line: --batch 4" in await press(app, pilot, "x")
 
 
 async def test_no_driver(picture: SnapshotAssertion) -> None:
@@ -75,27 +86,19 @@ async def test_no_driver(picture: SnapshotAssertion) -> None:
             assert "Choose a preset" in screen_text(app)  # they are read without a GPU, too
 
 
-@pytest.mark.parametrize("key", ["2", "3", "4"])
-async def test_a_closed_place_draws_nothing(key: str) -> None:
+@pytest.mark.parametrize("key", ["2", "3", "4", "p"])
+async def test_a_closed_screen_draws_nothing(key: str) -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
         await press(app, pilot, key)
-        place = app.screen
-        assert isinstance(place, ViewScreen)
-        await pilot.press("1")
-        while place.is_attached:
+        closed = app.screen
+        await pilot.press("escape" if key == "p" else "1")
+        while closed.is_attached:
             await pilot.pause(0.02)
-        place.watch_view(place.view)
-
-
-async def test_a_closed_list_of_presets_fills_in_nothing() -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
-        await press(app, pilot, "p")
-        chooser = app.screen
-        assert isinstance(chooser, PresetChooser)
-        await pilot.press("escape")
-        while chooser.is_attached:
-            await pilot.pause(0.02)
-        chooser.fill_totals()
+        if isinstance(closed, PresetChooser):
+            closed.fill_totals()
+        else:
+            assert isinstance(closed, ViewScreen)
+            closed.watch_view(closed.view)
 
 
 PANELS = ("Processes ·", "Estimate", "Memory ·")
