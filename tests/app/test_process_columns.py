@@ -19,6 +19,7 @@ from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Host, Process, Sample, process_key
 from vramtui.core.schema.settings import ColumnSettings, Settings
+from vramtui.monitor.session import MonitorSession
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})
 
@@ -160,6 +161,16 @@ def test_hosts_columns_come_with_the_first_value_and_bars_end_in_one_column() ->
         bars = [line for line in lines if "▌" in line]
         assert len({line.index("▌") for line in bars}) == 1, lines
         assert next(line for line in lines if "MIG" in line).rstrip().endswith("GiB")
+
+
+async def test_the_reason_of_another_process_is_whole_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "a.py: model unknown · m assigns · b.py: llama-8b is not known here"
+    monkeypatch.setattr(MonitorSession, "why_unmatched", lambda *_: why)
+    pair = scenes.process(7, GIB, "a.py"), scenes.process(8, GIB, "b.py")
+    async with dashboard([scenes.sample(scenes.gpu(0, *pair))], (80, 24)) as (app, pilot):
+        assert f"─ {why} ─╯" in screen_text(app)
+        frozen = await press(app, pilot, "down")
+        assert "─ a.py: model unknown · m assigns · sorting frozen · Esc resumes ─╯" in frozen
 
 
 async def test_columns_are_chosen_live_and_kept() -> None:

@@ -25,6 +25,7 @@ GIVEN_TO_CPU = 2  # columns of the command, so that long user names do not remov
 MOST_JOB = 30  # columns of a pod with its namespace, if the command has more than enough
 ROOMY = 100  # columns below which the command has a narrow table's part, without predictions
 WHOLE_COMMAND = 64
+AROUND_FOOT = 4  # rules and blanks on its line
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Columns that are shown as the width allows, in this order; without predictions, the job or container comes before its
 # use of the host.
@@ -364,10 +365,12 @@ class ProcessTable(ui.ListFrame[View, SortColumn, ProcessRow]):
         hides = self.screen.has_class("-folded") or (
             self.screen.has_class("-narrow") and not self.screen.has_class("-tall")
         )
+        least = len(states) + 1
         if why and (hides or (view.panel is None and not view.predicts)):  # else the panel says it
-            states.append(why)
+            states += why.split(" · ")
         elif view.is_monitor and view.group == "none":
             states.append(f"by {SORTED_BY.get(view.sort, view.sort)}")
-        if view.is_frozen:
-            states.append("sorting frozen · Esc resumes")
-        return title, " · ".join(states)
+        frozen = ["sorting frozen · Esc resumes"] if view.is_frozen else []
+        while len(states) > least and cell_len(" · ".join(states + frozen)) > self.size.width - AROUND_FOOT:
+            states.pop()  # the reason of another process
+        return title, " · ".join(states + frozen)
