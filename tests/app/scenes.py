@@ -93,6 +93,8 @@ def troubled(at: float = 0.0) -> Sample:
 
 
 def first_screen(name: str) -> Sample:
+    if name == "mig":
+        return divided()
     full = [gpu(index, process(4000 + index, (70 - 6 * index) * GIB, TRAIN)) for index in range(8)]
     clients = [process(91 + at, size * GIB, TRAIN, type="M+C") for at, size in enumerate((8, 12))]
     shared = [gpu(0, process(90, 30 * MIB, "nvidia-cuda-mps-server"), *clients)]

@@ -135,7 +135,6 @@ frames = st.lists(st.lists(segments, min_size=HEIGHT, max_size=HEIGHT), min_size
 @given(frames)
 @examples(60)
 def test_the_terminal_shows_the_last_frame(moments: list[list[list[tuple[str, Style | None]]]]) -> None:
-    """A terminal that was fed every difference shows what one shows that was sent the last frame whole."""
     frame, followed, fresh = Frame(), pyte.Screen(WIDTH, HEIGHT), pyte.Screen(WIDTH, HEIGHT)
     stream = pyte.Stream(followed)
     stream.feed(NO_WRAP)

@@ -187,7 +187,6 @@ async def test_formats_and_folder_are_kept_or_said_to_be_wrong(tmp_path: Path) -
 
 
 async def test_the_keys_stand_by_task_in_two_columns_where_there_is_room() -> None:
-    """By task: what a person wants to do, not one long list of one screen."""
     async with dashboard(climbing(), (120, 60)) as (app, pilot):
         text = await press(app, pilot, "question_mark")
         for title in ("Rows", "Estimate", "Try a change", "Save, copy, signal", "Everywhere", "Mouse and palette"):

@@ -371,9 +371,6 @@ async def test_empty_hosts_say_what_to_do(sample: object) -> None:
 
 
 async def test_sixteen_gpus_and_thousands_of_rows() -> None:
-    """GPUs stand in two columns, in one with the estimate beside them; the table keeps eight rows and draws only those
-    that are seen.
-    """
     processes = [scenes.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
     sample = scenes.sample(*(scenes.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
     async with dashboard([sample]) as (app, pilot):

@@ -40,26 +40,15 @@ async def test_trouble(picture: SnapshotAssertion) -> None:
         assert app.parts.export.picture() == picture
 
 
-async def test_mig_and_unified_memory(picture: SnapshotAssertion) -> None:
-    async with dashboard([scenes.divided()]) as (app, _):
-        assert app.parts.export.picture() == picture
-
-
-@pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash"])
-async def test_windows(picture: SnapshotAssertion, key: str) -> None:
+@pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash", "right_square_bracket"])
+async def test_after_a_key(picture: SnapshotAssertion, key: str) -> None:
     async with dashboard([*climbing(), scenes.troubled(1), scenes.usual(2)]) as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
 
 
-async def test_steps(picture: SnapshotAssertion) -> None:
-    async with dashboard(climbing()) as (app, pilot):
-        await press(app, pilot, "]", "]")
-        assert app.parts.export.picture() == picture
-
-
-@pytest.mark.parametrize("name", ["one", "four", "eight", "mps", "unified", "simulated"])
+@pytest.mark.parametrize("name", ["one", "four", "eight", "mig", "mps", "unified", "simulated"])
 async def test_first_screen(picture: SnapshotAssertion, name: str) -> None:
     async with dashboard([scenes.first_screen(name)]) as (app, _):
         assert app.parts.export.picture() == picture

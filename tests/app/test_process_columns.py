@@ -169,8 +169,7 @@ async def test_the_reason_of_another_process_is_whole_or_left_out(monkeypatch: p
     pair = scenes.process(7, GIB, "a.py"), scenes.process(8, GIB, "b.py")
     async with dashboard([scenes.sample(scenes.gpu(0, *pair))], (80, 24)) as (app, pilot):
         assert f"─ {why} ─╯" in screen_text(app)
-        frozen = await press(app, pilot, "down")
-        assert "─ a.py: model unknown · m assigns · sorting frozen · Esc resumes ─╯" in frozen
+        assert "─ a.py: model unknown · m assigns · sorting frozen · Esc resumes ─╯" in await press(app, pilot, "down")
 
 
 async def test_columns_are_chosen_live_and_kept() -> None:

@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
+from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.runs.run import Run
@@ -222,7 +222,7 @@ async def test_a_matched_job_is_kept_and_others_are_not() -> None:
         assert "database or disk is full" in " ".join(screen_text(app).split())
 
 
-async def test_what_the_job_tells_is_kept_and_what_is_tried_out_is_not() -> None:
+async def test_what_the_preset_predicts_is_kept_and_what_is_tried_out_is_not() -> None:
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         before = app.state.view().panel
@@ -240,14 +240,3 @@ async def test_what_the_job_tells_is_kept_and_what_is_tried_out_is_not() -> None
         app.state.assign(key, "llama-3.1-8b-lora")
         await give(app, pilot, scenes.usual(1))
         assert {run.pid for run in shelf.kept} == {977, 4213}
-    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="0")
-    job = ObservedJob(pid=4213).heard(Hello(v=1, pid=4213, at=1.0, torch="2.9.0", devices=(device,)))
-    counters = MemoryCounters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)
-    job = job.heard(Beat(v=1, pid=4213, at=2.0, step=1, devices=(counters,)))
-    shelf = Shelf()
-    async with dashboard() as (app, pilot):
-        app.session.run_writer = shelf
-        app.session.jobs = lambda: (job,)
-        await give(app, pilot, scenes.usual())
-        (run,) = shelf.kept
-        assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)

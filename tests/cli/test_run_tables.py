@@ -19,15 +19,17 @@ from vramtui.core.observation.probe_messages import (
 GIB = 1 << 30
 
 
+DEVICE = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+COUNTED = Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),))
+JOB = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(DEVICE,))).heard(COUNTED)
+
+
 def completed(*command: str, jobs: tuple[ObservedJob, ...] = ()) -> CompletedRun:
     return CompletedRun(command=command, code=0, started_at=0.0, ended_at=9.0, jobs=jobs)
 
 
 def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
-    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
-    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
-    finished = completed("python", "train.py", jobs=(job,))
+    finished = completed("python", "train.py", jobs=(JOB,))
     print_report(finished, seen_in(finished, None), None)
     said = capsys.readouterr().err
     assert "OBSERVED" in said
@@ -49,13 +51,10 @@ def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str
 def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command_with_its_limit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
-    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
-    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
     failed = OutOfMemory(
         v=1, pid=7, at=2.0, device=0, asked=2 * GIB, free=GIB, allocated=70 * GIB, reserved=75 * GIB, step=3
     )
-    finished = completed("python", "train.py", jobs=(job.heard(failed),))
+    finished = completed("python", "train.py", jobs=(JOB.heard(failed),))
     print_report(finished, seen_in(finished, None), None)
     said = capsys.readouterr().err
     report = OomReport(asked=2 * GIB, total=80 * GIB, free=GIB, allocated=70 * GIB, unallocated=5 * GIB)
@@ -63,15 +62,12 @@ def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command_with_its_
     for sentence in sentences_of(report):
         assert sentence in said
     # Without what the probe tells of the failure, the exception's own words are read, its limit among them.
-    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
-    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
-    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
     message = (
         "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.25 GiB of which 60.00 GiB is"
         " free. 10.00 GiB allowed; Of the allocated memory 8.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved"
         " by PyTorch but unallocated."
     )
-    job = job.heard(End(v=1, pid=7, at=2.0, error="OutOfMemoryError", message=message, out_of_memory=True))
+    job = JOB.heard(End(v=1, pid=7, at=2.0, error="OutOfMemoryError", message=message, out_of_memory=True))
     finished = completed("python", "train.py", jobs=(job,))
     print_report(finished, seen_in(finished, None), None)
     said = capsys.readouterr().err
