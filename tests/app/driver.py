@@ -21,9 +21,9 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.derived_presets import DerivedPresets
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.poller import FastSampler
 from vramtui.monitor.predictor import Refiner
-from vramtui.monitor.session import Presets
 
 Driver = tuple[Still, Pilot[None]]
 T = TypeVar("T")
@@ -58,14 +58,14 @@ async def dashboard(
     refiner: Refiner | None = None,
     card_runner: CardRunner | None = None,
 ) -> AsyncIterator[Driver]:
-    library = presets or FixedPresets()
+    library = FixedPresets() if presets is None else presets
     source = Never()
     app = Still(
         source,
         library,
         now=clock or Clock(),
         banner=banner,
-        preset=next((found for found in library.all() if found.key == preset), None),
+        preset=library.find(preset or ""),
         estimator=estimator or RoundEstimator(),
         settings=settings,
         services=Services(
@@ -81,7 +81,7 @@ async def dashboard(
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)
-        app.post_message(PresetsRead(library.all(), library.problems))
+        app.post_message(PresetsRead(library, library.problems))
         await settle(app, pilot)
         yield app, pilot
         if app.is_running:

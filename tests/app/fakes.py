@@ -12,12 +12,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, ledger_from_parts
+from vramtui.core.observation.matcher import Candidate
 from vramtui.core.observation.readings import Source
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.poller import Poller
-from vramtui.monitor.session import Presets
 
 FOR_EVER = 1e6  # seconds
 
@@ -98,18 +99,16 @@ PRESETS = (
 )
 
 
-class FixedPresets:
-    def __init__(self, presets: Sequence[PresetFile] = PRESETS, problems: Sequence[str] = ()) -> None:
-        self._presets = {found.key: found for found in presets}
-        self.problems = tuple(problems)
+class FixedPresets(dict[str, PresetFile]):
+    def __init__(self, presets: Sequence[PresetFile] = PRESETS) -> None:
+        super().__init__((found.key, found) for found in presets)
+        self.problems = ()
 
-    def all(self) -> tuple[PresetFile, ...]:
-        return tuple(self._presets.values())
+    def find(self, key: str) -> PresetFile | None:
+        return self.get(key)
 
-    def get(self, name_or_path: str) -> PresetFile:
-        if name_or_path not in self._presets:
-            raise UserError(f"no preset is called {name_or_path!r}")
-        return self._presets[name_or_path]
+    def candidates(self) -> tuple[Candidate, ...]:
+        return tuple(Candidate(key, one.bundled, one.preset.match) for key, one in self.items() if one.preset.match)
 
 
 class Unstarted(Poller):

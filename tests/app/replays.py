@@ -14,7 +14,7 @@ from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.settings import Settings
-from vramtui.monitor.session import Presets
+from vramtui.monitor.jobs import Presets
 
 
 class Tape:
@@ -67,14 +67,14 @@ def replay_of(player: Dashboard) -> ReplayController:
 async def playing(
     tape: Tape, size: tuple[int, int] = (120, 35), *, presets: Presets | None = None, keys: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[Announcing, Pilot[None], Clock]]:
-    library = presets or FixedPresets()
+    library = FixedPresets() if presets is None else presets
     player = Announcing(
         Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
     )
     player.play(tape, clock := Clock(0.0))
     async with player.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
-        player.post_message(PresetsRead(library.all(), library.problems))
+        player.post_message(PresetsRead(library, library.problems))
         await settle(player, pilot)
         yield player, pilot, clock
 

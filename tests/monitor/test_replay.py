@@ -4,7 +4,7 @@ import pytest
 
 from tests.app import scenes
 from tests.app.driver import Clock, climbing
-from tests.app.fakes import PRESETS, RoundEstimator
+from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.replays import Tape
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger, Prediction
@@ -29,7 +29,7 @@ class Played:
         self.shown: list[Sample] = []
         self.said: list[str] = []
         self.feed = ReplayFeed(tape, self.session, self.shown.append, self.clock)
-        self.feed.take_library(PRESETS)
+        self.feed.take_library(FixedPresets())
         self.feed.start()
         self.ingest()
 

@@ -322,7 +322,7 @@ def test_a_job_is_shared_over_its_own_ranks_and_one_choice_is_for_all(
         later = scenes.process(20 + at, GIB, command, started_at=scenes.START + 3600)
         gpus.append(scenes.gpu(at, own, *([later] if at == 0 else [])))
     session = MonitorSession(predictor=Predictor(RoundEstimator()))
-    session.take_presets(PresetLibrary().all())
+    session.take_presets((), PresetLibrary())
     session.ingest(scenes.sample(*gpus))
     keys = [ProcessKey("gpu01", f"GPU-{at}", 10 + at, gpus[at].processes[0].started_at) for at in range(4)]
     if by_hand is not None:

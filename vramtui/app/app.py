@@ -26,8 +26,9 @@ from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import NoticeLine
 from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample, Source, TrafficSource, answerer
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.poller import Poller
-from vramtui.monitor.session import MonitorSession, Presets
+from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
     from vramtui.monitor.replay import Recorded
@@ -255,8 +256,8 @@ class Dashboard(App[None]):
         self.draw()
 
     def on_presets_read(self, message: context.PresetsRead) -> None:
-        self.parts.take_presets(message.presets)
-        self.state.take_presets(message.presets)
+        self.parts.take_library(message.library)
+        self.state.take_presets((), message.library)
         self.closed_screens.give_back_what_starting_took()
         self.feed.notes = message.problems
         self.draw()

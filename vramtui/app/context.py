@@ -18,7 +18,7 @@ from vramtui.app.ui.lines import ListModel, RowChosen, SortChosen
 from vramtui.app.ui.view_screen import NoticeLine, ViewScreen
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Absence, PcieTraffic, Sample
-from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.poller import ReadResult
 
 GRACE = 0.1  # seconds: reads take some time, and not always the same
@@ -56,9 +56,9 @@ class ReadFailed(Message):
 
 @dataclass
 class PresetsRead(Message):
-    """The preset files are read; `problems` has a sentence for each that could not be."""
+    """The preset files are listed; `problems` has a sentence for each of a person's own that cannot be read."""
 
-    presets: tuple[PresetFile, ...]
+    library: Presets
     problems: tuple[str, ...] = ()
 
 

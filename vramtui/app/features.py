@@ -22,9 +22,8 @@ from vramtui.app.watch.estimate_panel import MaxBatchTurns, PanelController
 from vramtui.app.watch.screen import WatchQuestions
 from vramtui.app.watch.signals import SignalController
 from vramtui.core.observation.readings import Sample
-from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
-from vramtui.monitor.session import Presets
+from vramtui.monitor.jobs import Presets
 
 if TYPE_CHECKING:
     from vramtui.app.fleet.screen import FleetController
@@ -105,11 +104,11 @@ class Features:
         self.in_order = (*self.in_order, self.fleet)
         self._shared.screens.makers = self.screens
 
-    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+    def take_library(self, presets: Presets) -> None:
         if self.replay is not None:
-            self.replay.take_presets(presets)
+            self.replay.feed.take_library(presets)
         if self.fleet is not None:
-            self.fleet.take_presets(presets)
+            self.fleet.take_library(presets)
 
     def completed(self, view: View, feed: FeedStatus) -> View:
         """Return `view` with the state of the source and of the features, which follow the view."""

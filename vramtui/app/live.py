@@ -16,12 +16,12 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import AlertRules, Kind
-from vramtui.monitor.session import Presets
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.writers import RecorderThread, RecordingFactory
 
 
 class PresetReader(Feature):
-    """Reads every preset on a thread once the first sample or failure is on the screen, then posts PresetsRead."""
+    """Lists the presets on a thread once the first sample or failure is on the screen, then posts PresetsRead."""
 
     __slots__ = ("_app", "_begun", "_presets", "_state")
 
@@ -37,7 +37,7 @@ class PresetReader(Feature):
             self._app.call_after_refresh(thread.start)
 
     def _read(self) -> None:
-        self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
+        self._app.post_message(PresetsRead(self._presets, self._presets.problems))
 
 
 LEAVING = 1.0  # seconds for ending the file while the dashboard ends

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from textual import events
 from textual.binding import Binding
@@ -18,7 +18,6 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Sample
-from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.replay import Recorded, ReplayFeed, clock
 
 DATED, TOLD, SHORT = 100, 120, 60  # columns from which date, the estimate's origin, and times are shown
@@ -146,9 +145,6 @@ class ReplayController(Feature):
     def on_sample(self, sample: Sample) -> None:
         self.feed.arrived(sample)
         self._follow_up()
-
-    def take_presets(self, presets: Sequence[PresetFile]) -> None:
-        self.feed.take_library(presets)
 
     def _follow_up(self) -> None:
         """Report progress now and then on a long seek, and go on in a moment."""

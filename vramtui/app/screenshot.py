@@ -8,8 +8,8 @@ from typing import NamedTuple
 from vramtui.app.app import Dashboard
 from vramtui.app.services import Services, StartOptions
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.jobs import Presets
 from vramtui.monitor.predictor import LazyDefault, Refiner
-from vramtui.monitor.session import Presets
 
 PAUSE, STILL = 0.1, 3  # seconds between pictures, and how many have to be equal once no work goes on
 
@@ -60,7 +60,7 @@ def picture(
         services=services,
         start=StartOptions(banner=banner, now=lambda: last.taken_at),
     )
-    app.state.take_presets(presets.all())
+    app.state.take_presets((), presets)
     for sample in samples:
         app.state.take(sample)
     refiner = services.refiner

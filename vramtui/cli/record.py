@@ -1,13 +1,13 @@
 """`vramtui record`: write what the GPUs do into a file, or to standard output."""
 
 import os
-import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, on_end_signals, require_open_files, say, show_progress
 from vramtui.cli.common.open_source import OpenedSource, ProbeClient, open_hosts, open_source
@@ -16,9 +16,11 @@ from vramtui.cli.common.settings import versions
 from vramtui.cli.options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
-from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import FastTargets, ReadQueue, ReadResult, fast_sampler_for
+
+if TYPE_CHECKING:
+    from vramtui.presets import PresetLibrary
 
 STANDARD_OUTPUT = Path("-")
 LOOK_EVERY = 1.0
@@ -90,7 +92,7 @@ class _Recording(threading.Thread):
     """Records one host; with others on a thread of its own. A terminal shows the progress, and each problem once.
 
     Without a file it is written to standard output, which gets the newest of samples that had to wait, with the peaks
-    of the others. `presets` makes a matcher for a thread; None reads presets while samples come.
+    of the others. Several hosts share the presets of a `library`.
 
     Attributes:
         samples: how many are written.
@@ -106,13 +108,13 @@ class _Recording(threading.Thread):
         *,
         host: str = "",
         until: float = 0.0,
-        presets: Callable[[], Matcher] | None = None,
+        library: "PresetLibrary | None" = None,
     ) -> None:
         super().__init__(name="record host", daemon=True)
         self.file, self.samples, self.problem, self.failed = file, 0, "", False
         self.reads, self.probes = ReadQueue(opened.source, interval), ProbeClient("record")
         self._opened, self._interval, self._targets = opened, interval, targets
-        self._host, self._until, self._presets = host, until, presets
+        self._host, self._until, self._library = host, until, library
         self._began, self._is_over = time.monotonic(), False
         self._live = file is not None and not host and sys.stderr.isatty()
 
@@ -130,7 +132,9 @@ class _Recording(threading.Thread):
 
     def record(self, first: Sample, until: float) -> None:
         """Write the first sample and those that follow, until the monotonic clock says `until` or `end` is called."""
+        from vramtui.monitor.jobs import matcher_of_library
         from vramtui.monitor.session import MonitorSession
+        from vramtui.presets import PresetLibrary
         from vramtui.records.recording.decoder import RecordingHeader
         from vramtui.records.recording.writer import RecordingWriter
 
@@ -144,26 +148,13 @@ class _Recording(threading.Thread):
             self.probes.listen()
         if self.probes.problem:
             say(f"recording without probes: {self.probes.problem}")
-        matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
-        if self._presets is not None:
-            matchers.put(self._presets())
-        else:
-
-            def read_presets() -> None:
-                from vramtui.monitor.jobs import matcher_of  # loaded on a thread of its own
-                from vramtui.presets import PresetLibrary
-
-                matchers.put(matcher_of(PresetLibrary().all()))
-
-            threading.Thread(target=read_presets, name="read presets", daemon=True).start()
+        session.match_by(matcher_of_library(self._library or PresetLibrary()).match)
         header = RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))
         result: ReadResult | None = first
         with closing(RecordingWriter(self.file, header)) as sink:
             try:
                 while True:
                     if isinstance(result, Sample):
-                        if not matchers.empty():
-                            session.match_by(matchers.get().match)
                         session.ingest(result)
                         while self.file is None and isinstance(more := self.reads.next(0.0), Sample):
                             session.ingest(more)
@@ -214,7 +205,6 @@ class _Recording(threading.Thread):
 
 def _record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float, duration: float) -> None:
     """Record each host into a file of its own: `day.jsonl.gz` of gpu01 is `day.gpu01.jsonl.gz`."""
-    from vramtui.monitor.jobs import matcher_of
     from vramtui.presets import PresetLibrary
 
     first, dot, rest = file.name.partition(".")
@@ -222,11 +212,9 @@ def _record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float
     taken = next((path for path in files.values() if path.exists()), None)
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
-    known, until = PresetLibrary().all(), time.monotonic() + duration
+    library, until = PresetLibrary(), time.monotonic() + duration
     recordings = {
-        host: _Recording(
-            opened, interval, "none", files[host], host=host, until=until, presets=lambda: matcher_of(known)
-        )
+        host: _Recording(opened, interval, "none", files[host], host=host, until=until, library=library)
         for host, opened in hosts.items()
     }
 

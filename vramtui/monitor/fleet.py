@@ -15,9 +15,8 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation import readings
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
-from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.jobs import EarlierSamples, Jobs, no_jobs
+from vramtui.monitor.jobs import EarlierSamples, Jobs, Presets, no_jobs
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
 
@@ -106,7 +105,7 @@ class Fleet:
     """
 
     __slots__ = (
-        "_changed", "_clock", "_entries", "_interval", "_is_closed", "_pollers", "_presets", "_settles_at",
+        "_changed", "_clock", "_entries", "_interval", "_is_closed", "_pollers", "_settles_at",
         "_working", "current", "hosts",
     )  # fmt: skip
 
@@ -122,7 +121,6 @@ class Fleet:
         self._pollers: list[Poller] = []
         self._changed = threading.Condition()
         self._working = threading.Lock()  # one host at a time: they would only take the interpreter from each other
-        self._presets: tuple[PresetFile, ...] = ()
         self._settles_at: float | None = None
         self._is_closed = False
 
@@ -177,12 +175,12 @@ class Fleet:
             self._changed.notify_all()
         return entry.session
 
-    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+    def take_library(self, presets: Presets) -> None:
         """Match the processes of all other hosts by these; the dashboard does so for the current one."""
         for name, entry in self._entries.items():
             if name != self.current:
                 with entry.lock:
-                    entry.session.take_presets(presets)
+                    entry.session.take_presets((), presets)
 
     def is_current(self, sample: readings.Sample) -> bool:
         """Return whether a sample that `read` gave is from the host that is current now."""

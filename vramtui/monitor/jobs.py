@@ -1,9 +1,9 @@
 """A job as its probe and its command line describe it: its preset, its observed memory, and its failures."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.estimate import Ledger, Moment
 from vramtui.core.observation.history import Curve
-from vramtui.core.observation.matcher import Matcher
+from vramtui.core.observation.matcher import Candidate, Matcher
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import observed_ledger
 from vramtui.core.schema.preset import PresetFile
@@ -38,6 +38,53 @@ def from_library(name: str) -> PresetFile:
 
 def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
     return Matcher(presets, _of_command)
+
+
+class Presets(Protocol):
+    """A library of presets by key; of its `problems` each is a sentence about a file that cannot be read."""
+
+    @property
+    def problems(self) -> tuple[str, ...]: ...
+
+    def keys(self) -> Iterable[str]: ...
+
+    def find(self, key: str) -> PresetFile | None: ...
+
+    def candidates(self) -> tuple[Candidate, ...]: ...
+
+
+class KnownPresets(MutableMapping[str, PresetFile]):
+    """Presets that a session was given, before those of its `library`, which are read when somebody asks for them."""
+
+    def __init__(self) -> None:
+        self.library: Presets | None = None
+        self._given: dict[str, PresetFile | None] = {}
+
+    def matcher(self) -> Matcher:
+        libraries = () if self.library is None else (self.library,)
+        listed = (one for each in libraries for one in each.candidates() if one.key not in self._given)
+        return Matcher(filter(None, self._given.values()), _of_command, listed, self.get)
+
+    def __getitem__(self, key: str) -> PresetFile:
+        preset_file = self._given.get(key)
+        if key not in self._given and self.library is not None:
+            preset_file = self.library.find(key)
+        if preset_file is None:
+            raise KeyError(key)
+        return preset_file
+
+    def __setitem__(self, key: str, preset_file: PresetFile) -> None:
+        self._given[key] = preset_file
+
+    def __delitem__(self, key: str) -> None:
+        self._given[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        listed = () if self.library is None else self.library.keys()
+        return (key for key in dict.fromkeys((*listed, *self._given)) if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def matcher_of_library(library: "PresetLibrary") -> Matcher:

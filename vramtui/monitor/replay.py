@@ -16,6 +16,7 @@ from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.jobs import Presets
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -204,7 +205,7 @@ class ReplayFeed:
         self.seeking: float | None = None
         self.reading: float | None = None
         self._warned = len(recording.warnings)
-        self._library: Mapping[str, PresetFile] = {}
+        self._library: Presets | None = None
         self._history = session.history
         self._fed = 0  # samples in the history
         self._aim = 0  # samples that it will have at the position
@@ -306,9 +307,9 @@ class ReplayFeed:
     def knows(self, workload: Workload, device: Device) -> bool:
         return self._estimates.knows(workload, device)
 
-    def take_library(self, presets: Sequence[PresetFile]) -> None:
+    def take_library(self, presets: Presets) -> None:
         """Know today's presets; recorded predictions that differ from them get presets of their own."""
-        self._library = {preset_file.key: preset_file for preset_file in presets}
+        self._library = presets
         self._expect(self._at)
 
     @property
@@ -317,7 +318,7 @@ class ReplayFeed:
 
     def _expect(self, when: float) -> None:
         """Give each process the preset that it was predicted by then."""
-        if not self._library:
+        if self._library is None:
             return
         keys: dict[int, str] = {}
         expected: dict[ProcessKey, str | None] = {}
@@ -329,7 +330,7 @@ class ReplayFeed:
 
     def _preset_of(self, prediction: Prediction) -> str:
         """Return the key of a preset with that workload: today's, or one made from the recording."""
-        today = self._library.get(prediction.preset)
+        today = None if self._library is None else self._library.find(prediction.preset)
         if today is not None and today.preset.workload == prediction.workload:
             return today.key
         key = f"{prediction.preset} (recorded)"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from heapq import nlargest
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +24,8 @@ from vramtui.monitor.jobs import (
     JobMemory,
     JobPresets,
     Jobs,
+    KnownPresets,
+    Presets,
     find_job,
     matcher_of,
     no_jobs,
@@ -48,16 +50,6 @@ is_one_job: Callable[[Process, Process], bool] = late("vramtui.core.runs.ranked_
 RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
 
 
-class Presets(Protocol):
-    """A library of presets."""
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """One sentence for each file that cannot be read."""
-
-    def all(self) -> tuple[PresetFile, ...]: ...
-
-
 # Returns the preset of every process that has one; choices by hand, the second argument, come first.
 ProcessMatcher = Callable[[Sample, Mapping[ProcessKey, str | None]], Mapping[ProcessKey, PresetFile]]
 
@@ -79,7 +71,7 @@ class MonitorSession:
         sample: the latest sample, which `history` has too.
         job_memory: the jobs' reported memory over time.
         matched: the preset of each process in `sample` that has one.
-        presets: all known presets, by key.
+        presets: all known presets, by key; those of a library are read when somebody asks for them.
         by_hand: the preset that the user assigned to a process (None: none); of those in `whole`, no value of the job
             replaces the preset's.
         recorded: the preset that a process had when a recording was made; `by_hand` comes first.
@@ -114,14 +106,14 @@ class MonitorSession:
         self.sample: Sample | None = None
         self.history, self.job_memory = History(), JobMemory()
         self.matched: Mapping[ProcessKey, PresetFile] = {}
-        self.presets: dict[str, PresetFile] = {}
+        self.presets = KnownPresets()
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.whole: set[ProcessKey] = set()
         self.recorded: dict[ProcessKey, str | None] = {}
         self.recorded_peaks: RecordedPeaks | None = None
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
-        self._matcher: ProcessMatcher = matcher_of(()).match
+        self._matcher: ProcessMatcher = self.presets.matcher().match
         self._derived, self._basis = derived, MatchBasis()
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets(lambda: self.predictor.traces)
@@ -192,19 +184,20 @@ class MonitorSession:
         self.rematch()
         self.sample_fast()
 
-    def take_presets(self, presets: Iterable[PresetFile]) -> None:
-        """Add these presets; a preset chosen by its path stays."""
+    def take_presets(self, presets: Iterable[PresetFile], library: Presets | None = None) -> None:
+        """Add these presets and those of `library`; a preset chosen by its path stays."""
+        self.presets.library = library or self.presets.library
         for preset_file in presets:
             self.presets.setdefault(preset_file.key, preset_file)
         for at, jobs in self._past.jobs if self._past is not None else ():
             self.job_memory.take(at, jobs)
         self._past = None
-        self.match_by(matcher_of(self.presets.values()).match)
+        self.match_by(self.presets.matcher().match)
 
     def add_preset(self, preset_file: PresetFile) -> None:
         """Add one preset; it replaces another of the same key."""
         self.presets[preset_file.key] = preset_file
-        self.match_by(matcher_of(self.presets.values()).match)
+        self.match_by(self.presets.matcher().match)
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False, whole: bool = False) -> None:
         """Assign a preset to a process and the other ranks of its job (None: none), or leave it to `[match]` again."""
@@ -237,7 +230,7 @@ class MonitorSession:
         presets = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
         for preset_file in presets.values():
             self.presets.setdefault(preset_file.key, preset_file)
-        presets |= {key: self.presets[name] for key, name in self.recorded.items() if name in self.presets}
+        presets |= {key: self.presets[name] for key, name in self.recorded.items() if name and name in self.presets}
         matched = self._matcher(sample, {**self.recorded, **self.by_hand})
         whole = {key: self.presets.get(self.by_hand[key] or "") for key in self.whole & matched.keys()}
         matched = {**matched, **{key: one for key, one in whole.items() if one is not None}} if whole else matched

@@ -111,9 +111,9 @@ class PresetLibrary:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each file that is not a preset, or whose key another file has."""
-        broken = (str(read) for read in map(self._load, self._current_files()) if isinstance(read, UserError))
-        return (*broken, *self.doubles)
+        """A sentence for each of the user's own files that is not a preset, or whose key another file has."""
+        own = [key for key, file in self._current_files().items() if not file.bundled]
+        return (*(str(read) for read in map(self._load, own) if isinstance(read, UserError)), *self.doubles)
 
     @property
     def doubles(self) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.observation.readings import Sample
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob
-from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor import fleet as fleets
+from vramtui.monitor.jobs import Presets
 
 One = TypeVar("One")
 IDLE = 0.02  # of a GPU's memory, which the driver may use without reserving it
@@ -261,9 +261,9 @@ class FleetController(Feature):
     def on_sample(self, sample: Sample) -> None:
         self._fleet.note_sample()
 
-    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+    def take_library(self, presets: Presets) -> None:
         """Match the other hosts' processes too."""
-        self._fleet.take_presets(presets)
+        self._fleet.take_library(presets)
 
     def finish_runs(self, patience: float) -> None:
         """Record the end of the other hosts' runs, in at most `patience` seconds."""

@@ -31,7 +31,7 @@ from vramtui.core.observation.snapshot import Snapshot, device_of, observed_ledg
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.jobs import PARTS, Jobs, find_job, observed_beside
+from vramtui.monitor.jobs import PARTS, Jobs, Presets, find_job, observed_beside
 from vramtui.monitor.predictor import MaxBatchSearch
 from vramtui.monitor.session import MonitorSession
 
@@ -221,9 +221,9 @@ class DashboardState:
         whole = self._settings.bookkeeping
         self._listing = ProcessRows(sample, self.session.history, self.session.history.answered, whole=whole)
 
-    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
-        """Add these presets; a preset chosen by its path stays."""
-        self.session.take_presets(presets)
+    def take_presets(self, presets: tuple[PresetFile, ...], library: Presets | None = None) -> None:
+        """Add these presets and those of `library`; a preset chosen by its path stays."""
+        self.session.take_presets(presets, library)
         self._match_shown()
 
     def add_preset(self, preset_file: PresetFile) -> None:
