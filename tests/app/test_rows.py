@@ -104,12 +104,10 @@ def test_a_listing_stands_and_few_unattributed_bytes_have_no_row() -> None:
     seen.add(now)
     listing = ProcessRows(now, seen, {})
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
+    listing.hold()
+    seen.add(scenes.usual(1, trained=70 << 30))
     seen.add(later)
     assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
-    seen, sample = History(), scenes.usual()
-    seen.add(sample)
-    listing = ProcessRows(sample, seen, {})
-    seen.add(scenes.usual(1, trained=70 << 30))
     assert max(row.peak or 0 for row in listing) == 58 << 30
     seen, now = History(), scenes.usual()
     seen.add(now)

@@ -265,7 +265,9 @@ class DashboardState:
     def toggle_pause(self) -> bool:
         """Pause the display, or show the latest sample again; return whether it is paused now."""
         self.paused = not self.paused
-        if not self.paused and self.sample is not None:
+        if self.paused and self._listing is not None:
+            self._listing.hold()
+        elif self.sample is not None:
             self._show(self.sample)
         return self.paused
 

@@ -219,13 +219,17 @@ class ProcessRows(RowsOnDemand):
         names, table = {gpu.uuid: name for gpu, _, name in self._gpus if name}, table or TrackTable(("", ""))
         self._starts.append(self._length)
         self._processes.append(((), ()) if listed is None else (listed.facts, listed.processes))
-        self._tables.append((table, rows, table.show_peaks()))
+        self._tables.append((table, rows, table.peaks))
         self._places.append(places)
         self._rest.append([msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in rest])
         self._length += len(places) + len(rest)
 
     def __len__(self) -> int:
         return self._length
+
+    def hold(self) -> None:
+        """Keep the peaks of now: the history goes on while the display is paused."""
+        self._tables = [(table, rows, peaks.copy()) for table, rows, peaks in self._tables]
 
     def _key(self, place: int, process: Process) -> ProcessKey:
         return ProcessKey(self._host, self._gpus[place][0].uuid, process.pid, process.started_at)

@@ -115,6 +115,7 @@ class PeakColumns(NamedTuple):
         return Peak(bytes=size, at=self.at[row], how=HOWS[self.how[row]], interval=known)
 
     def copy(self) -> "PeakColumns":
+        """The peaks as they are now, whatever becomes of them."""
         return PeakColumns(self.bytes[:], self.at[:], self.interval[:], self.how[:])
 
 
@@ -238,25 +239,6 @@ class TrackTable(Mapping[int, Track]):
         place: GiB by which a list that shows them puts them in order; the list sets it, and may keep it.
     """
 
-    __slots__ = (
-        "_counts",
-        "_is_shown",
-        "_longer",
-        "_points",
-        "_rows",
-        "device",
-        "first_seen",
-        "free",
-        "gone_at",
-        "last_used",
-        "looked",
-        "peaks",
-        "place",
-        "processes",
-        "seen",
-        "seen_at",
-    )
-
     def __init__(self, device: tuple[str, str], seen_at: float = 0.0) -> None:
         self.device, self.seen_at = device, seen_at
         self.processes: Any = []
@@ -269,7 +251,6 @@ class TrackTable(Mapping[int, Track]):
         self.gone_at: dict[int, float] = {}
         self.free: list[int] = []  # rows of those that are forgotten
         self._rows: dict[int, int] = {}
-        self._is_shown = False
 
     def __len__(self) -> int:
         return len(self.processes)
@@ -298,11 +279,10 @@ class TrackTable(Mapping[int, Track]):
             self.place.append(None)
             self._counts.append(0)
             self._points += bytes(ROOM)
-            peaks = self._own_peaks()
-            peaks.bytes.append(NONE)
-            peaks.at.append(at)
-            peaks.interval.append(NEVER)
-            peaks.how.append(0)
+            self.peaks.bytes.append(NONE)
+            self.peaks.at.append(at)
+            self.peaks.interval.append(NEVER)
+            self.peaks.how.append(0)
         self.processes[row], self.first_seen[row], self.last_used[row] = process, at, NONE
         self.place[row] = None
         self._put_points(row, b"")
@@ -370,22 +350,12 @@ class TrackTable(Mapping[int, Track]):
         self._put_peak(row, peak.bytes, peak.at, interval, HOWS.index(peak.how))
 
     def _put_peak(self, row: int, size: int, at: float, interval: float = NEVER, how: int = 0) -> None:
-        peaks = self._own_peaks()
+        peaks = self.peaks
         peaks.bytes[row], peaks.at[row], peaks.interval[row], peaks.how[row] = size, at, interval, how
-
-    def show_peaks(self) -> PeakColumns:
-        """The peaks as they are now, whatever becomes of them."""
-        self._is_shown = True
-        return self.peaks
-
-    def _own_peaks(self) -> PeakColumns:
-        if self._is_shown:
-            self.peaks, self._is_shown = self.peaks.copy(), False
-        return self.peaks
 
     def learn_interval(self, seconds: float) -> None:
         """Note the time before the peaks of the first sample, which had nothing to go by."""
-        peaks = self._own_peaks()
+        peaks = self.peaks
         for row, interval in enumerate(peaks.interval):
             if peaks.bytes[row] != NONE and interval != interval and peaks.how[row] == 0:  # noqa: PLR0124 - not a number
                 peaks.interval[row] = seconds
