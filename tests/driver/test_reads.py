@@ -6,72 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import rows
 from vramtui.dryrun.reads import leads_on, may_decide, read_places
 from vramtui.dryrun.values import COMPARED, SIZED
+from vramtui.probe.reads import CALLED
 
-SHOWN = (
-    "writer.add_scalar('loss', loss.norm(), 3)",
-    "log(f'{loss:.3f}')",
-    "wandb.log({'loss': loss.item(), 'step': step})",
-    "total = loss.item() if total is None else total + loss.item()\nprint(total)",
-    "def step():\n    return loss, {'l1': loss.item()}",
-    "meter.update(loss.item(), images.size(0))",
-    "answers = x.argmax(1).cpu()\nscore = accuracy(answers, labels)",
-    "if loss.item() > 3:\n    wrong += 1\n    print(wrong)",
-    "lost = loss.item()\nscheduler.step(lost)\nlost = perplexity(lost)",
-    "correct += (answers == labels).sum().item()\nlogger.info(correct / total)\nplt.plot(np.average([correct]))",
-    "if torch.isnan(loss.detach()).item():\n    stop()",
-    "lost = loss.item()\nif not math.isfinite(lost):\n    sys.exit(1)\nlog(lost)",
-    "def train():\n    net.train()\n    return float(loss)\nloss = train()\nprint(loss)",
-    (
-        "def test():\n    accs = []\n    accs.append(int(right.sum()) / 9)\n    return accs\na, b = test()\nbest = 0\n"
-        "if a > best:\n    best = a\n    print(b)\n    torch.save(net.state_dict(), 'net')"
-    ),
-    "total += loss.item()\nmean = torch.tensor(total)\ndist.all_reduce(mean)\nlog(mean.item())",
-    "class Meter:\n    def __str__(self):\n        return str(self.loss)",
-    "def a(t):\n    return str(chr(t.item()))",
-)
-DECIDING = (
-    "if loss.item() > 3:\n    stop()",
-    "while loss > 3:\n    step()",
-    "kept = scores[scores > 0]",
-    "lost = loss.item()\nif math.isfinite(lost) and lost < 3:\n    step()",
-    "losses.append(loss.item())\nfor one in losses:\n    step()",
-    "writer.add_scalar('loss', loss[mask].mean())",
-    "def evaluate():\n    lost[k] = loss.item()\n    return lost",
-    "def count():\n    return int(mask.sum())",
-    "self.best = loss.item()",
-    "rows = int(lengths.max())\nout = x[:rows]",
-    "rows = lengths.max().item()\nnext_ = list(range(rows))",
-    "out = torch.zeros(int(lengths.max()), 4)",
-    "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
-    "def step():\n    return {'rows': rows.item()}\nn = torch.zeros(step()['rows'])",
-    "def count():\n    return int(mask.sum())\nx = x[: count()]",
-    "def count():\n    return int(mask.sum())\nn = count()\nout = torch.zeros(n)",
-    "def count():\n    return int(mask.sum())\nwhile count():\n    step()",
-    "def lose():\n    return loss.item()\ndef go():\n    return lose()\nif go() > 3:\n    step()",
-    "def lose():\n    return loss.item()\nlost = lose()\nbest = 1 if lost < 3 else 2",
-    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]",
-    "if loss.item() > 3:\n    net.rows = 4",
-    "lost = loss.item()\nif lost < 3:\n    big = 1\nif big:\n    step()",
-    "def lose():\n    return loss.item()\nuse(lose)\nlost = lose()",
-    "class Net:\n    def lose(self):\n        return loss.item()\nlost = net.lose()",
-    "def step():\n    return a if loss.item() > 3 else b\nout = step()",
-    "this is no Python",
-)
-
-
-# What follows from a followed number `v` where it is compared, or made whole, in the first line.
-IDLE = [
-    "if v > 3:\n    print(v)", "if v > 3:\n    raise E", "a = max(kept)", "b = v > 3\nprint(b)", "assert v < 3",
-    "self.m = min(self.m, v)\nif v > self.m:\n    a()", "def f(v): return f'{int(v)}'", "print(int(v), '%d' % v)",
-]  # fmt: skip
-LEADING = [
-    "n = int(v)", "a(int(v))", "s = f'{int(v)}'", "if v > 3:\n    print(a(v))", "if v > 3:\n    kept.append(t)",
-    "a(v > 3)", "b = t[v > 3]", "b = a() if v > 3 else c", "b = max(kept, key=k)", "while v > 3:\n    a()",
-    "b = a(bisect(kept, v))", "n = 3 if v > 3 else 4\na(n)", "m = min(m, v)\nn = int(m)", "b = bool(max(kept))",
-    "if v > 3: a(x)", "while True:\n    x = a(x)\n    if v > 3: break",
-]  # fmt: skip
+SHOWN, DECIDING, IDLE, LEADING = (rows(__file__, name) for name in ("shown", "deciding", "idle", "leading"))
 
 
 @pytest.mark.parametrize("text", IDLE + LEADING)
@@ -84,7 +24,7 @@ def test_what_follows_from_a_number_where_it_is_used(tmp_path: Path, text: str) 
 
 def line_of(text: str) -> int:
     """The line that reads."""
-    words = ("item", "tolist", "argmax", "loss:", "str(", "scores", "int(", "loss >", "scalar", "this")
+    words = ("item", "tolist", "numpy()", "argmax", "loss:", "str(", "scores", "int(", "loss >", "scalar", "this")
     return next(number for number, line in enumerate(text.splitlines(), 1) if any(word in line for word in words))
 
 
@@ -96,6 +36,24 @@ def test_what_is_only_shown_or_kept_decides_nothing(text: str) -> None:
 @pytest.mark.parametrize("text", DECIDING)
 def test_a_condition_a_size_and_what_leaves_the_function_may_decide(text: str) -> None:
     assert may_decide(text, line_of(text))
+
+
+def test_what_a_function_returns_is_followed_to_the_lines_that_called_it(tmp_path: Path) -> None:
+    texts = {
+        "score.py": "def score(x):\n    return (x.cpu().numpy() == 3).mean()\n",
+        "shown.py": "kept = []\nkept.append(score(x))\nprint(kept)\n",
+        "sized.py": "rows = score(x)\ny = torch.zeros(int(rows))\n",
+    }
+    paths = {name: str(tmp_path / name) for name in texts}
+    for name, text in texts.items():
+        Path(paths[name]).write_text(text)
+    for ways, expected in (("shown.py:2",), False), (("sized.py:1",), True), (("shown.py:2", "sized.py:1"), True):
+        reads = [[paths["score.py"], 2, "score", "", 4]]
+        reads += [[paths["score.py"], 2, "", f"{tmp_path}/{way}{CALLED}", 1] for way in ways]
+        (tmp_path / "1.reads").write_text(json.dumps([reads, []]))
+        assert [place.decides for place in read_places(tmp_path)[0]] == [expected]
+    (tmp_path / "1.reads").write_text(json.dumps([[*reads[:1], [paths["score.py"], 2, "", f"?:0{CALLED}", 1]], []]))
+    assert [place.decides for place in read_places(tmp_path)[0]] == [True]  # it is not known who called
 
 
 def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_path: Path) -> None:

@@ -11,61 +11,32 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
-from vramtui.dryrun.values import COMPARED, EQUATED, SIZED
+from vramtui.dryrun.values import COMPARED, SIZED
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, Mode
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.guards import parsed
-from vramtui.probe.reads import ALL, FOLLOWED, USES
+from vramtui.probe.reads import ALL, CALLED, CALLS, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
-# Files of torch whose reads decide nothing where all values are finite: checks of overflow, what is printed or written
-# for TensorBoard, the sizes of pickled objects (which are known), seeds of dropout (native/cudnn/RNN.cpp), ranks of
-# SyncBatchNorm that have any number, learning rates, what a compiler tries out, weights that a module loads or moves,
-# storages that `torch.save` brings to the host (torch 2.13, serialization.py, `_save`), the probe's own.
-HEALTHY = (
-    "amp/grad_scaler.py", "nn/utils/clip_grad.py", "nn/modules/rnn.py", "nn/modules/_functions.py", "_tensor_str.py",
-    "distributed/", "optim/adam", "optim/sgd", "optim/lr_scheduler", "_inductor/", "_dynamo/", "storage.py",
-    "serialization.py", "nn/modules/module.py", "utils/tensorboard/", "vramtui",
-)  # fmt: skip
 # Libraries that only show, keep or send what they are given, and Python's own.
 SHOWING = re.compile(
     r"-packages/(?:tensorboardX|wandb|tqdm|mlflow|comet_ml|neptune|swanlab|clearml|aim|loguru|rich|visdom|trackio|sacred)/"
     r"|/lib/python3\.\d+/(?:logging|json|csv|statistics|pprint)\b"
 )
-# What takes a value from the card in so many words; any other read tells an operator the size of its result.
-TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
-# Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
-FINITE = frozenset({"isnan", "isinf", "isfinite"})
-CHECKS = FINITE | {"allclose", "equal"}
-# Functions of libraries that log a loss and keep it for the next line of the log, write tensors to a file (safetensors
-# 0.8, `_tobytes` up to 0.7), or look whether a norm is finite and not negative, as zero is, or bring it to the card
-# again as one number (DeepSpeed 0.19.8).
-KEEPING = {
-    ("transformers/trainer.py", "_maybe_log_save_evaluate"), ("safetensors/torch.py", "_to_ndarray"),
-    ("safetensors/torch.py", "_tobytes"), ("runtime/utils.py", "is_invalid_grad_norm"),
-    ("zero/stage3.py", "complete_grad_norm_calculation_for_cpu_offload"),
-    ("zero/stage_1_and_2.py", "complete_grad_norm_calculation_for_cpu_offload"),
-}  # fmt: skip
-# What makes a number of Python's that may be a size; a loss is none.
-SIZES = frozenset({"item", "tolist", "int", "astype", "ceil", "floor", "round", "nonzero", "unique", "bincount"})
-# Functions that show a number, keep it, or make another number of it; what any other is given may be a size.
-HARMLESS = TAKING | frozenset(
-    {
-        "abs", "add", "append", "array", "debug", "dict", "dump", "dumps", "enumerate", "error", "exp", "extend",
-        "get", "info", "isfinite", "isinf", "isnan", "isinstance", "items", "join", "len", "list", "log", "max", "mean",
-        "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update",
-        "all_reduce", "average", "median", "warning", "write", "writelines", "zip",
-    }
-)  # fmt: skip
-# Functions that show something, or make a text.
-TEXTS = frozenset({"debug", "error", "exit", "float", "format", "info", "join", "round", "str", "warn", "warning"})
-WHOLE = frozenset({"int", "round", "floor", "ceil", "trunc"})
+NAMES = {
+    what: frozenset(names)
+    for what, names in toml.loads(Path(__file__).with_name("functions.toml").read_text(encoding="utf-8")).items()
+}
+TAKING, FINITE, WHOLE = NAMES["taking"], NAMES["finite"], NAMES["whole"]
+HARMLESS, HEALTHY = NAMES["harmless"] | TAKING, tuple(NAMES["healthy"])
+HEARD, KEPT, UNSIZED, CHOSEN = 1, 2, 3, 4  # levels of `Course`
 HARMLESS_STARTS = ("log", "plot", "print", "set_", "add_scalar", "write", "record", "report")
-MOST_CALLS = 3  # of functions of one file through which a value is followed
-_CHOOSING = (ast.Compare, ast.IfExp, ast.BoolOp, ast.UnaryOp)
+MOST_CALLS = 3  # of functions of the job through which a value is followed, each given to the next
+_Named = ast.FunctionDef, ast.AsyncFunctionDef
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
@@ -116,6 +87,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
     """
     times: dict[tuple[str, int, str, str], int] = {}
     uses: dict[tuple[str, int], set[tuple[int, str]]] = {}
+    stacks: dict[tuple[str, int], set[str]] = {}
     convolutions: list[ConvolutionRun] = []
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
@@ -125,6 +97,9 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
         except (UserError, msgspec.DecodeError, UnicodeDecodeError, ArithmeticError, LookupError):
             continue
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
+            if inside.endswith(CALLED):
+                stacks.setdefault((path, line), set()).add(inside[:-1])
+                continue
             if inside.endswith(tuple(USES)):
                 uses.setdefault((path, line), set()).add((USES.index(inside[-1]), inside[:-1]))
                 continue
@@ -141,9 +116,12 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], tuple[ConvolutionR
             and not any(use == SIZED and (not where or leads_on(use, where)) for use, where in uses[path, line]),
             decides=not inside.startswith(HEALTHY)
             and not SHOWING.search(path)
-            and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
+            and f"{'/'.join(Path(path).parts[-2:])}:{function}" not in NAMES["keeping"]
             and decides(
-                _text(path), line, {*uses.get((path, line), ()), (COMPARED * (not inside.endswith(FOLLOWED)), "")}
+                path,
+                line,
+                {*uses.get((path, line), ()), (COMPARED * (not inside.endswith(FOLLOWED)), "")},
+                stacks.get((path, line), ("",)),
             ),
         )
         for (path, line, function, inside), count in times.items()
@@ -173,26 +151,15 @@ def _convolution_of(key: str) -> tuple[Direction, ConvolutionCall]:
     return DIRECTIONS[direction], call
 
 
-def decides(text: str, line: int, uses: Collection[tuple[int, str]]) -> bool:
+def decides(path: str, line: int, uses: Collection[tuple[int, str]], stacks: Collection[str] = ("",)) -> bool:
     """Return whether a value that this line reads may decide what is done later, by how and where it was used: a number
     that is followed decides nothing if none of that leads on, unless an array or a tensor was made of it.
     """
     if (SIZED, "") in uses or any(where and leads_on(use, where) for use, where in uses):
         return True
     if (COMPARED, "") in uses:  # what becomes of it is not known
-        return may_decide(text, line)
-    statement, function = _place(parsed(text), line)
-    values = set() if statement is None else _names_made_of(function, statement) or set()
-    arrays: set[str] = set()
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign):
-            continue
-        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-        # Nothing follows it there.
-        given = [part for one in calls if _names(one.func) & {"torch", "np", "numpy", "math"} for part in one.args]
-        if any(_names(part) & values or (node is statement and "item" in _called(part)) for part in given):
-            arrays |= _names_made_of(function, node) or set()
-    return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
+        return may_decide(_text(path), line, path, stacks)
+    return any(_reaches(parsed(_text(path)), path, line, HEARD, stack) for stack in stacks)
 
 
 @lru_cache(maxsize=1024)
@@ -201,52 +168,23 @@ def leads_on(use: int, where: str) -> bool:
     not if it only becomes part of a text, chooses between texts, or among such numbers the least or the greatest.
     """
     path, _, line = where.rpartition(":")
-    statement, function = _place(tree := parsed(_text(path)), int(line) if line.isdecimal() else 0)
+    statement, _ = _place(tree := parsed(_text(path)), int(line) if line.isdecimal() else 0)
     is_shown = SHOWING.search(path) or any(f"/torch/{one}" in path for one in HEALTHY if one[0] != "_")  # no compiler
     if statement is None or is_shown:
         return statement is None and not is_shown
     nodes = list(ast.walk(statement))
-    if use == SIZED:
-        shown = {id(part) for one in nodes if _is_text(one) or _is_shown(one) for part in ast.walk(one)}
-        is_kept = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign))  # the text, which may be read again
-        return is_kept or not shown or any(id(one) not in shown for one in nodes if _name(one) in WHOLE)
-    if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _only_shows(statement)):
-        return False
-    chosen = [one for one in nodes if isinstance(one, _CHOOSING)]
-    most = [one for one in nodes if _name(one) in {"min", "max"}]
-    if use != EQUATED and most and not chosen and all(isinstance(one, ast.Call) and len(one.args) == 1 for one in most):
-        return any(isinstance(one, (ast.stmt, ast.keyword)) or _name(one) == "bool" for one in nodes[1:])
-    if isinstance(statement, ast.Assign) and most == [statement.value]:  # `self.best = min(self.best, loss)`
-        best, of = ast.unparse(statement.targets[0]), {ast.unparse(one) for one in getattr(most[0], "args", ())}
+    if use == SIZED and isinstance(statement, ast.Assign) and any(map(_is_text, nodes)):  # which may be read again
+        return True
+    chosen = [one for one in nodes if isinstance(one, (ast.Compare, ast.IfExp, ast.BoolOp, ast.UnaryOp))]
+    most = [one for one in nodes if isinstance(one, ast.Call) and _name(one) in {"min", "max"}]
+    is_one = use == COMPARED and most and not chosen and all(len(one.args) == 1 and not one.keywords for one in most)
+    if isinstance(statement, ast.Assign) and most == [statement.value] and not is_one:  # `best = min(best, loss)`
+        best, of = ast.unparse(statement.targets[0]), {ast.unparse(one) for one in most[0].args}
         asked = [ast.unparse(one) for one in ast.walk(tree) if isinstance(one, ast.Compare) or _name(one) in WHOLE]
         # Beside another of these numbers, which are followed, nothing is asked of the best unheard.
         is_unheard = (best in one and not any(other in one for other in of - {best}) for one in asked)
         return best not in of or any(is_unheard)
-    harmful = [one for one in nodes if isinstance(one, ast.Call) and not _is_harmless(_name(one))]
-    if harmful and (use == EQUATED or not chosen):  # a function compares, and gives what follows from that
-        return True
-    given = [part for one in harmful for part in (*one.args, *(named.value for named in one.keywords))]
-    given += [one.slice for one in nodes if isinstance(one, ast.Subscript)]
-    is_led = any(isinstance(part, _CHOOSING) for one in given for part in ast.walk(one)) or any(
-        one in harmful for way in chosen if not isinstance(way, ast.Compare) for one in ast.walk(way)
-    )
-    is_lost = isinstance(statement, ast.Expr) and not _is_shown(statement.value) and _appended(statement.value) is None
-    return is_led or is_lost or _spreads(tree, statement, function, set(), is_size=True)
-
-
-def _only_shows(condition: ast.If) -> bool:
-    """Return whether the ways of a condition only show something, give back a text, or end in an error."""
-    return all(
-        isinstance(one, (ast.Raise, ast.Pass))
-        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and all(map(_shows, _called(one))))
-        or (isinstance(one, ast.Return) and one.value is not None and _is_text(one.value))
-        or (isinstance(one, ast.If) and _only_shows(one))
-        for one in [*condition.body, *condition.orelse]
-    )
-
-
-def _is_shown(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _shows(_name(node)) and all(map(_is_harmless, _called(node)))
+    return _reaches(tree, path, int(line), HEARD if is_one else KEPT, "")
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -261,93 +199,288 @@ def _name(node: ast.AST) -> str:
 
 
 def _shows(name: str) -> bool:
-    return name in TEXTS or name.lower().startswith(HARMLESS_STARTS)
+    return name in NAMES["texts"] or name.lower().startswith(HARMLESS_STARTS)
 
 
-def _is_harmless(name: str) -> bool:
-    return name in HARMLESS or _shows(name)
-
-
-def may_decide(text: str, line: int) -> bool:
-    """Return whether a value that this line reads may decide what is done later, as far as its own function shows."""
-    statement, function = _place(tree := parsed(text), line)
+def may_decide(text: str, line: int, path: str = "", stacks: Collection[str] = ("",)) -> bool:
+    """Return whether a value that this line reads may decide what is done later, as far as the code shows that has it:
+    its function, and those that it is given or returned to.
+    """
+    statement, _ = _place(tree := parsed(text), line)
     if statement is None:
         return True
-    is_check = isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS
-    is_text = isinstance(statement, ast.Return) and statement.value is not None and _is_text(statement.value)
-    if is_check or is_text or getattr(function, "name", "") in {"__str__", "__repr__", "__format__"}:
+    if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & NAMES["checks"]:
         return False
-    if isinstance(statement, ast.Return):  # a log, if they go into a dictionary whose keys the file looks up nowhere
-        dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
-        keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
-        read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
-        inside = {id(node) for one in dicts for value in one.values for node in ast.walk(value)}
-        looks = (one for one in ast.walk(tree) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load))
-        looked_up = {getattr(one.slice, "value", None) for one in looks}
-        if read and all(id(node) in inside for node in read) and None not in keys and not keys & looked_up:
-            return False
-    is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
-    is_taken = bool(_called(statement) & TAKING) or any(isinstance(one, ast.JoinedStr) for one in ast.walk(statement))
-    if isinstance(statement, ast.Expr) and not any(isinstance(node, ast.Subscript) for node in ast.walk(statement)):
-        method = getattr(getattr(statement.value, "func", None), "attr", "")
-        is_taken |= method.startswith("add_scalar")  # TensorBoard's
-    if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
+    called, nodes = _called(statement), list(ast.walk(statement))
+    is_shown = any(map(_shows, called)) and not any(isinstance(node, ast.Subscript) for node in nodes)
+    is_taken = is_shown or called & TAKING or any(isinstance(node, ast.JoinedStr) for node in nodes)
+    if not is_taken and not isinstance(statement, ast.If):
         return True
-    asked = [one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp)]
-    if any(_called(one) & TAKING for one in asked) or (
-        is_size and any(_gives(node, set()) for node in ast.walk(statement))
-    ):
-        return True
-    return _spreads(tree, statement, function, set(), is_size=is_size)
+    is_number = bool(_called(statement) & NAMES["sizes"]) and "loss" not in ast.unparse(statement).lower()
+    return any(_reaches(tree, path, line, KEPT, stack, is_number=is_number) for stack in stacks)
 
 
-def _spreads(
-    tree: ast.Module, statement: ast.stmt | None, function: _Function, names: set[str], *, is_size: bool, depth: int = 0
+def _reaches(
+    tree: ast.Module, path: str, line: int, level: int, stack: str, *, is_number: bool = True, called: str = ""
 ) -> bool:
-    """Return whether what a statement makes may decide, in its function or in those of the file that call it; `names`
-    are functions that return such values.
+    """Return whether what a statement reads, or has of the function that it called, reaches what decides there, or
+    where that is returned: at the lines of `stack`, or else at the calls in the file.
     """
-    is_plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return))
-    if statement is None or not (is_plain or (isinstance(statement, ast.If) and _only_sets(statement))):
+    statement, function = _place(tree, line)
+    if statement is None:
         return True
-    if (results := _names_made_of(function, statement)) is None:
+    course = Course(tree, function, is_number=is_number)
+    try:
+        course.read(statement, level, called)
+    except (_DecidesError, RecursionError):
         return True
-    values, nodes = results | names, list(ast.walk(function))
-    returns = [node for node in nodes if isinstance(node, ast.Return)]  # of a whole file those of its functions
-    if any(_decides(node, values) or (is_size and _gives(node, values)) for node in nodes if node not in returns):
-        return True
-    is_returned = any(
-        node is statement or (node.value is not None and _names(node.value) & results) for node in returns
-    )
-    if function is tree or not is_returned:
-        return False
+    if function is tree or course.returned == CHOSEN or course.returned <= HEARD * (not stack):
+        return course.returned == CHOSEN
     name = getattr(function, "name", "")
+    how: dict[str, Any] = {"is_number": course.is_number, "called": name}
+    if stack:
+        call, _, rest = stack.partition(CALLS)
+        file, _, number = call.rpartition(":")
+        return _reaches(parsed(_text(file)), file, int(number), course.returned, rest, **how)
     calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and getattr(one.func, "id", "") == name]
     is_method = any(function in one.body for one in ast.walk(tree) if isinstance(one, ast.ClassDef))
     mentions = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name]
-    if not calls or is_method or len(mentions) > len(calls) or depth > MOST_CALLS:
+    is_again = any(_place(tree, one.lineno)[1] is function for one in calls)
+    if not calls or is_method or is_again or len(mentions) > len(calls):
         return True
-    return any(_spreads(tree, *_place(tree, one.lineno), {name}, is_size=is_size, depth=depth + 1) for one in calls)
+    return any(_reaches(tree, path, one.lineno, course.returned, "", **how) for one in calls)
 
 
-def _only_sets(condition: ast.If) -> bool:
-    """Return whether both ways of a condition only set names, show or save something."""
-    ways = [*condition.body, *condition.orelse]
-    called = set().union(*map(_called, ways))
-    saving = {"save", "state_dict", "join"} if any("torch.save(" in ast.unparse(one) for one in ways) else set()
-    return all(isinstance(one, (ast.Assign, ast.AugAssign, ast.Expr, ast.Pass)) for one in ways) and all(
-        name in saving or name.lower().startswith(HARMLESS_STARTS) for name in called
-    )
+class _DecidesError(Exception):
+    """A value that was read reaches what decides the way of the code, or a size."""
 
 
-def _gives(node: ast.AST, values: set[str]) -> bool:
-    """Return whether a call gives a read value, or one of these names, to a function that may make a size of it."""
-    if not isinstance(node, ast.Call):
-        return False
-    if _is_harmless(_name(node)):
-        return False
-    given = [*node.args, *(one.value for one in node.keywords)]
-    return any(_names(one) & values or (_called(one) & TAKING and not values) for one in given)
+class Course:
+    """What becomes of a value in a function, by a level of each name: HEARD if whatever asks for it is noted, KEPT if
+    it is a number or as many as are known, UNSIZED if as many as are not, CHOSEN if it may be one thing or another.
+    What objects of others keep is not looked for.
+    """
+
+    def __init__(self, tree: ast.Module, function: _Function, *, is_number: bool, depth: int = 0) -> None:
+        self.tree, self.function, self.is_number, self.depth = tree, function, is_number, depth
+        self.levels, self.most = dict[str, int](), dict[str, int]()  # now, and the most that a name ever had
+        self.parts: dict[str, str] = {}  # names of what is a part of another
+        self.sources: dict[ast.AST, int] = {}
+        self.returned = self.under = 0  # conditions by such values that the code is in
+        nodes = list(ast.walk(function))
+        self.parameters = {one.arg for one in nodes if isinstance(one, ast.arg)}
+        names = [one for one in nodes if isinstance(one, ast.Name)]
+        self.own = {one.id for one in names if function is tree or isinstance(one.ctx, ast.Store)}
+        self.own -= {name for one in nodes if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names}
+
+    def read(self, statement: ast.stmt, level: int, called: str = "") -> None:
+        """Follow what a statement reads, in so many words if it has them, or what a function gives that it calls."""
+        head = next((one for name in ("test", "iter", "items") if (one := getattr(statement, name, None))), statement)
+        nodes = [node for part in (head if isinstance(head, list) else [head]) for node in ast.walk(part)]
+        calls = [node for node in nodes if isinstance(node, (ast.Call, ast.Compare))]
+        words = {called} if called else TAKING - {"to", "print"} | WHOLE | {"array", "asarray"}
+        self.sources = dict.fromkeys([node for node in calls if _name(node) in words] or calls or nodes[:1], level)
+        self.follow()
+
+    def follow(self) -> None:
+        self._block(self.function.body)
+        for one in ast.walk(self.function):  # functions that see its names
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one is not self.function:
+                inner = Course(self.tree, one, is_number=True)
+                names = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
+                if any(self.most.get(name, 0) >= KEPT for name in names - inner.own - inner.parameters):
+                    raise _DecidesError
+
+    def _block(self, statements: list[ast.stmt]) -> None:
+        for node in statements:
+            match node:
+                case ast.Assign() | ast.AnnAssign():
+                    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                        self._set(target, self._choice(self._value(node.value), node.value), node.value)
+                case ast.AugAssign():
+                    level = max(self._value(node.target), self._value(node.value))
+                    self._set(node.target, max(level, UNSIZED * (self.under > 0)))
+                case ast.Return():
+                    self.returned = max(self.returned, self._choice(self._value(node.value), node.value))
+                    self.under += self.under > 0  # so is all behind it
+                case ast.If():
+                    self._ways(self._value(node.test), node.body, node.orelse)
+                case ast.For() | ast.AsyncFor() | ast.While():
+                    before: Any = None
+                    while before != (self.levels, self.under > 0):
+                        asked = self._value(node.test if isinstance(node, ast.While) else node.iter)
+                        before = dict(self.levels), self.under > 0
+                        is_under = asked >= (KEPT if isinstance(node, ast.While) else UNSIZED)
+                        self._set(getattr(node, "target", None), min(asked, UNSIZED))
+                        self._ways(KEPT * is_under, node.body, [])
+                    self._block(node.orelse)
+                case ast.Try():
+                    self._ways(0, node.body, *(handler.body for handler in node.handlers))
+                    self._block(node.orelse + node.finalbody)
+                case ast.Match():
+                    self._ways(self._value(node.subject), *(case.body for case in node.cases))
+                case ast.With() | ast.AsyncWith():
+                    for item in node.items:
+                        self._set(item.optional_vars, self._value(item.context_expr))
+                    self._block(node.body)
+                case ast.Break() | ast.Continue() if self.under:
+                    raise _DecidesError
+                case ast.Expr():
+                    self._value(node.value)
+
+    def _ways(self, level: int, *ways: list[ast.stmt]) -> None:
+        before = after = self.levels
+        self.under += level >= KEPT
+        for way in ways:
+            self.levels = dict(before)
+            self._block(way)
+            after = _most(after, self.levels)
+        self.under -= level >= KEPT
+        self.levels = after
+
+    def _choice(self, level: int, value: ast.expr | None) -> int:
+        """The level of what has a value if the code comes here, and else something else."""
+        if not self.under or level in (KEPT, UNSIZED):
+            return UNSIZED if self.under else level
+        if isinstance(value, ast.BinOp) and not {type(value.left), type(value.right)} & {ast.Constant}:
+            raise _DecidesError  # perhaps of tensors
+        if value is None or isinstance(value, ast.Constant) or _name(value) in {"float", "int"}:
+            return KEPT
+        return 0 if _is_text(value) else CHOSEN
+
+    def _set(self, target: ast.expr | None, level: int, value: ast.expr | None = None) -> None:
+        if isinstance(target, (ast.Tuple, ast.List, ast.Starred)):
+            for element in [target.value] if isinstance(target, ast.Starred) else target.elts:
+                self._set(element, level)
+        elif isinstance(target, ast.Name) and (target.id in self.own or level < KEPT):
+            self.levels[target.id] = level
+            self.most[target.id] = max(level, self.most.get(target.id, 0))
+            self.parts[target.id] = _root(value) if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+        elif target is not None:
+            if isinstance(target, ast.Subscript) and self._value(target.slice) >= KEPT:
+                level = UNSIZED if self._value(target.value) >= KEPT else CHOSEN  # perhaps places of a tensor
+            is_own = self._change(target, level) and isinstance(target, ast.Subscript)
+            if level == CHOSEN or (level >= KEPT and not is_own):
+                raise _DecidesError
+
+    def _change(self, node: ast.expr, level: int) -> bool:
+        """Give a level to what an object is a part of; whether that is the function's own."""
+        names = [name := _root(node), self.parts.get(name, "")]
+        changed = dict.fromkeys({*names} - {"", "self"}, level)
+        self.levels, self.most = _most(self.levels, changed), _most(self.most, changed)
+        return name in self.own - self.parameters and names[1] not in self.parameters
+
+    def _value(self, node: ast.AST | None) -> int:
+        return 0 if node is None else max(self._level(node), 0 if _is_text(node) else self.sources.get(node, 0))
+
+    def _level(self, node: ast.AST) -> int:
+        match node:
+            case ast.Name():
+                return self.levels.get(node.id, 0)
+            case ast.Call():
+                return self._call(node)
+            case ast.BoolOp() | ast.IfExp():
+                asked, *ways = node.values if isinstance(node, ast.BoolOp) else [node.test, node.body, node.orelse]
+                level, before = self._value(asked), self.under
+                self.under += level >= KEPT
+                levels = [self._choice(self._value(one), one) for one in ways]
+                self.under = before
+                return max(level * isinstance(node, ast.BoolOp), *levels)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                before, is_less = self.under, False
+                for part in node.generators:
+                    self._set(part.target, min(level := self._value(part.iter), UNSIZED))
+                    is_less |= level >= UNSIZED or max(map(self._value, part.ifs), default=0) >= KEPT
+                    self.under = before + is_less
+                level = max(self._value(getattr(node, name, None)) for name in ("key", "value", "elt"))
+                is_less |= level >= KEPT and isinstance(node, (ast.SetComp, ast.DictComp))
+                self.under = before
+                return max(level, UNSIZED * is_less)
+            case ast.NamedExpr():
+                self._set(node.target, level := self._value(node.value), node.value)
+                return level
+        level = max(map(self._value, ast.iter_child_nodes(node)), default=0)
+        is_missing = isinstance(node, ast.Compare) and all(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops)
+        if _is_text(node) or (is_missing and level < CHOSEN):
+            return 0
+        if isinstance(node, ast.Subscript) and self._value(node.slice) >= KEPT:
+            level = UNSIZED if self._value(node.value) >= KEPT else CHOSEN
+        is_handed_on = isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.keyword, ast.Starred))
+        is_given = isinstance(node, (ast.Yield, ast.YieldFrom)) and (level >= KEPT or self.under)
+        if is_given or (level == CHOSEN and not is_handed_on):
+            raise _DecidesError
+        if isinstance(node, ast.Attribute) and node.attr in NAMES["shapes"]:
+            return KEPT * (level == UNSIZED)
+        is_set = isinstance(node, ast.Set) or (isinstance(node, ast.Dict) and any(map(self._value, node.keys)))
+        is_set |= isinstance(node, ast.BinOp) and bool({type(node.left), type(node.right)} & {ast.List, ast.Tuple})
+        return max(level, UNSIZED * (is_set and level >= KEPT))
+
+    def _call(self, node: ast.Call) -> int:
+        name, root, given = _name(node), _root(node.func), [*node.args, *(one.value for one in node.keywords)]
+        of = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if name in FINITE or name == "save" or _shows(name) or _is_text(node):
+            for one in given if self.under and name != "save" else ():  # what they call is called, or not
+                self._value(one)
+            return 0
+        own, levels = self._value(node.func if of is None else of), [self._value(one) for one in given]
+        most = max(levels, default=0)
+        level = max(own, most)
+        for one in given if level >= KEPT else ():  # functions that are given such values there
+            if isinstance(one, ast.Lambda):
+                self.levels |= dict.fromkeys((part.arg for part in one.args.args), min(level, UNSIZED))
+                self._value(one.body)
+            elif name in {"map", "filter"} and one is given[0]:
+                self._call(ast.Call(func=one, args=given[1:], keywords=[]))
+        if level < KEPT and not self.under:
+            if level and of is not None and name in NAMES["changing"]:
+                self._change(of, level)
+            # Nothing follows a number there.
+            return KEPT if level and root in {"torch", "np", "numpy", "math"} else level
+        is_name = isinstance(node.func, ast.Name) or ast.unparse(node.func) == f"self.{name}"
+        defined = [one for one in ast.walk(self.tree) if is_name and isinstance(one, _Named) and one.name == name]
+        if len(defined) == 1:
+            return self._enter(node, levels, defined[0])
+        self.is_number |= name in WHOLE
+        if level < KEPT and name in NAMES["on_host"]:
+            return 0
+        if level == KEPT and (name in NAMES["parting"] or (name == "where" and len(given) == 1)):
+            level = UNSIZED
+        is_size = (name in NAMES["sizing"] and most >= KEPT) or (name == "get" and own < KEPT)
+        is_sent = level == UNSIZED and (root == "torch" or name in {"to", "cuda", "tensor"})
+        is_known = name in HARMLESS | NAMES["parting"] | NAMES["counting"] | NAMES["asking"]
+        is_followed = not (self.under or self.is_number or level > KEPT)
+        if level < KEPT or level == CHOSEN or is_size or is_sent or not (is_known or is_followed):
+            raise _DecidesError
+        if name in NAMES["changing"] and of is not None:
+            self._change(of, UNSIZED if self.under else level)
+        if name in NAMES["asking"]:
+            return KEPT * (level == UNSIZED)
+        return KEPT if name in NAMES["counting"] else level
+
+    def _enter(self, node: ast.Call, levels: list[int], function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+        if self.depth == MOST_CALLS:
+            raise _DecidesError
+        course = Course(self.tree, function, is_number=self.is_number, depth=self.depth + 1)
+        places = [*function.args.posonlyargs, *function.args.args][isinstance(node.func, ast.Attribute) :]
+        called = [*(one.arg for one in places[: len(node.args)]), *(one.arg or "" for one in node.keywords)]
+        is_open = any(isinstance(one, ast.Starred) for one in node.args) or function.args.vararg or function.args.kwarg
+        course.levels = dict.fromkeys(course.parameters, max(levels, default=0))
+        if len(called) == len(levels) and not is_open:
+            course.levels = dict(zip(called, levels, strict=True))
+        course.most, course.under = dict(course.levels), self.under
+        course.follow()
+        return course.returned
+
+
+def _most(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
+
+
+def _root(node: ast.expr | None) -> str:
+    """The name that a chain of attributes, places and calls begins with: `a` in `a.b[c].d()`."""
+    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _called(tree: ast.AST) -> set[str]:
@@ -365,77 +498,6 @@ def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 function = node
     return statement, function
-
-
-def _names(node: ast.AST) -> set[str]:
-    """The names below a node but for those that only become part of a text or are asked whether they are finite."""
-    text = getattr(getattr(node, "left", None), "value", None)  # of `text % names`
-    if isinstance(node, ast.JoinedStr) or isinstance(text, str) or _name(node) in FINITE:
-        return set()
-    own = {node.id} if isinstance(node, ast.Name) else set()
-    return own.union(*map(_names, ast.iter_child_nodes(node)))
-
-
-def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
-    """Names that hold what a statement makes, and what is made of them; None if it is kept beyond the function."""
-    values: set[str] = set()
-    while True:
-        more: set[str] = set()
-        for node in ast.walk(function):
-            is_set = isinstance(node, ast.If) and _only_sets(node) and bool(_names(node.test) & values)
-            is_made = isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or (
-                isinstance(node, ast.Expr) and _appended(node.value) is not None
-            )
-            is_set |= bool(is_made and _names(getattr(node, "value", None) or node) & values)
-            if isinstance(node, ast.stmt) and (node is statement or is_set):
-                ways = [*node.body, *node.orelse] if isinstance(node, ast.If) else [node]
-                for names in map(_targets, ways):
-                    if names is None:
-                        return None
-                    more |= names
-        if more <= values:
-            return values
-        values |= more
-
-
-def _targets(node: ast.stmt) -> set[str] | None:
-    """The names that a statement gives something to; None for an attribute, which others see."""
-    if isinstance(node, ast.Expr):
-        return {name} if (name := _appended(node.value)) else set()
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-        targets = [node.target]
-    else:
-        return set()
-    names: set[str] = set()
-    for target in targets:
-        for element in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-            written = element.value if isinstance(element, (ast.Subscript, ast.Starred)) else element
-            if not isinstance(written, ast.Name):
-                return None
-            names.add(written.id)
-    return names
-
-
-def _appended(value: ast.expr) -> str | None:
-    method: Any = getattr(value, "func", None)
-    return getattr(method.value, "id", None) if getattr(method, "attr", "") in {"append", "extend"} else None
-
-
-# What of a node decides the way of the code, or a size.
-_DECIDING = {
-    ast.If: "test", ast.While: "test", ast.IfExp: "test", ast.Assert: "test", ast.comprehension: "ifs",
-    ast.Return: "value", ast.Yield: "value", ast.Subscript: "slice", ast.For: "iter", ast.AsyncFor: "iter",
-}  # fmt: skip
-
-
-def _decides(node: ast.AST, values: set[str]) -> bool:
-    asked: Any = getattr(node, _DECIDING.get(type(node), ""), None)
-    is_missing = isinstance(asked, ast.Compare) and isinstance(asked.ops[0], (ast.Is, ast.IsNot))
-    if (is_missing and hasattr(node, "test")) or (isinstance(node, ast.If) and _only_sets(node)):
-        return False
-    return any(one is not None and _names(one) & values for one in (asked if isinstance(asked, list) else [asked]))
 
 
 @lru_cache(maxsize=64)

@@ -18,6 +18,8 @@ from .socket_dir import OTHER_WAY
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
+CALLED, CALLS = "@", "\n"  # behind the lines of those that called it, the last one first; between them
+MOST_CALLERS, MOST_WAYS = 40, 16  # lines of those; ways by which a line is reached
 FOLLOWED, USES = "=", "?<!~"  # behind it: a number whose uses are followed; behind where it was used, how (`values.py`)
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
@@ -46,6 +48,7 @@ class Reads:
         self._plans: dict[int, str] = {}  # of convolutions
         self._get: Any = None
         self._lines: dict[str, str] = {}
+        self._ways: dict[tuple[str, int], set[str]] = {}
         self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
@@ -110,9 +113,20 @@ class Reads:
         """Count what the job asks at this moment as a read of its line; it may get as many places as there can be."""
         self.count += 1
         self.own += self._is_own
-        path, line, function, inside = self.last = _HERE if self._is_own else self._place()
+        (path, line, function, inside), frame = (_HERE, None) if self._is_own else self._place()
+        self.last = path, line, function, inside
         mark = FOLLOWED if self.is_followed and not self.is_compiled else ""
         self._note((path, line, function, inside + (ALL if takes_all else mark)))
+        lines: list[str] = []
+        while frame is not None and len(lines) < MOST_CALLERS:
+            if not frame.f_code.co_filename.startswith(("<", *OWN)):
+                lines.append(f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}")
+            frame = frame.f_back
+        ways = self._ways.setdefault((path, line), set())
+        way = CALLS.join(lines[1:]) if frame is None and len(ways) < MOST_WAYS else "?:0"
+        if way not in ways:
+            ways.add(way)
+            self._note((path, line, "", way + CALLED))
 
     def use(self, place: tuple[str, int, str, str], use: int, frame: Any = None) -> None:
         where = "" if frame is None else f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -180,7 +194,7 @@ class Reads:
             thread.update(running=running, size=0, mode=mode, is_new=False)
         thread["size"] = max(thread["size"], size)
         self.workspaces.add(address)
-        path, line, *_ = self._place()  # a thread of autograd has none
+        (path, line, *_), _ = self._place()  # a thread of autograd has none
         if path:
             self._lines.setdefault(key.partition(",")[2], f"{os.path.basename(path)}:{line}")
 
@@ -198,8 +212,10 @@ class Reads:
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()
 
-    def _place(self) -> tuple[str, int, str, str]:
-        """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
+    def _place(self) -> tuple[tuple[str, int, str, str], Any]:
+        """File, line and function of the job's own code, and the innermost file of torch's where that is what reads; with
+        its frame.
+        """
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
         inside = ""
         while frame is not None:
@@ -210,13 +226,13 @@ class Reads:
             elif path.startswith(OWN):  # which calls PyTorch's own for the job
                 inside *= inside.startswith(TIMING)
             elif not path.startswith("<"):
-                place = os.path.abspath(path), frame.f_lineno, frame.f_code.co_name
+                place, own = (os.path.abspath(path), frame.f_lineno, frame.f_code.co_name), frame
                 while PACKAGES in path and frame is not None:
                     inside = PROBE if SCORING.search(frame.f_code.co_filename) else inside
                     frame = frame.f_back
-                return (*place, inside)
+                return (*place, inside), own
             frame = frame.f_back
-        return "", 0, "", inside
+        return ("", 0, "", inside), None
 
     def _write(self) -> None:
         places = [[*place, times] for place, times in list(self._places.items())]

@@ -17,6 +17,7 @@ import torch.distributed
 import torch.multiprocessing
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
@@ -29,33 +30,6 @@ STARTED = (
     "cards of their own"
 )
 dist: Any = torch.distributed  # it does not export all that it holds
-_SILENT = (
-    "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
-    "all_gather_coalesced", "broadcast_object_list",
-)  # fmt: skip
-# Collectives by their name: which argument holds what this rank sends, and which what it receives.
-_COLLECTIVES = {
-    "all_gather": ("tensor", "tensor_list"),
-    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
-    "_all_gather_base": ("input_tensor", "output_tensor"),
-    "gather": ("tensor", "gather_list"),
-    "scatter": ("scatter_list", "tensor"),
-    "all_reduce": ("tensor", "tensor"),
-    "reduce": ("tensor", "tensor"),
-    "reduce_scatter": ("input_list", "output"),
-    "reduce_scatter_tensor": ("input", "output"),
-    "_reduce_scatter_base": ("input", "output"),
-    "all_to_all": ("input_tensor_list", "output_tensor_list"),
-    "all_to_all_single": ("input", "output"),
-    "all_gather_object": ("obj", "object_list"),
-    "gather_object": ("obj", "object_gather_list"),
-    "scatter_object_list": ("scatter_object_input_list", "scatter_object_output_list"),
-}
-# What torchrun gives rank 0 of a job on one host; "" is the number of ranks.
-_TORCHRUN = {
-    "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
-    "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
-}  # fmt: skip
 
 if dist.is_available():
 
@@ -81,7 +55,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     if not dist.is_available():
         return
     if ranks:
-        for name, value in _TORCHRUN.items():
+        for name, value in LISTS["torchrun"].items():
             os.environ.setdefault(name, value or str(ranks))
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
     from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - not built everywhere
@@ -91,13 +65,13 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     def init_process_group(*_args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - only distributed code needs it
 
-        size = _first_of(ranks, kwargs.get("world_size"), os.environ.get("WORLD_SIZE"))
+        size = first_of(ranks, kwargs.get("world_size"), os.environ.get("WORLD_SIZE"))
         memory.warn(NOTE.format(size))
         plain_init(backend="fake", rank=0, world_size=size, store=FakeStore())
 
     answers: dict[str, Callable[..., Any]] = {
-        **dict.fromkeys(_SILENT, lambda *_args, async_op=False, **_named: _FinishedWork() if async_op else None),
-        **{name: _telling(memory.values, vars(distributed_c10d)[name], *names) for name, names in _COLLECTIVES.items()},
+        **dict.fromkeys(LISTS["silent"], lambda *_, async_op=False, **_named: _FinishedWork() if async_op else None),
+        **{name: _telling(memory.values, vars(distributed_c10d)[name], *of) for name, of in LISTS["sent"].items()},
         "init_process_group": init_process_group,
         "is_nccl_available": lambda: True,
         "get_backend": lambda *_args, **_kwargs: "nccl",
@@ -194,10 +168,5 @@ def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callab
     return tell
 
 
-def cards_of_host(ranks: int) -> int:
-    """How many cards a rank finds on its host: one for each rank there, as torchrun says or `--ranks` does."""
-    return _first_of(os.environ.get("LOCAL_WORLD_SIZE"), ranks, os.environ.get("WORLD_SIZE"))
-
-
-def _first_of(*numbers: Any) -> int:
+def first_of(*numbers: Any) -> int:
     return next((int(one) for one in numbers if one is not None and int(one) > 0), 1)

@@ -4,7 +4,6 @@ Compilers run as eager code, graphs and kernels are refused.
 """
 
 import functools
-import linecache
 import re
 import socket
 import sys
@@ -26,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.dryrun import shield
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM
 from vramtui.dryrun.fake.device.patches import Patches
@@ -40,14 +40,6 @@ NEEDS_CUDA = "it needs PyTorch's CUDA build"
 COMPILED = (
     "compiled training of 9 public models allocated -37% to -1% against eager training at its peak, -7% in the median"
 )
-_REFUSED = {
-    "torch.cuda": ("CUDAGraph", "graph", "make_graphed_callables", "MemPool", "use_mem_pool"),
-    "torch.jit": ("trace", "save"),
-    "torch.export": ("export",),
-    "torch.onnx": ("export",),
-    "torch.utils.cpp_extension": ("load", "load_inline"),
-    "triton.runtime.jit": ("JITFunction.run",),
-}
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[2])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
@@ -233,8 +225,7 @@ def deciding_reads(memory: Any) -> list[str]:
     for line, inside in memory.guesses_read.items():
         path, _, number = line.rpartition(":")
         if path and not inside.startswith(HEALTHY):
-            text = "".join(linecache.getlines(path))
-            lines += [line] if decides(text, int(number), memory.guess_uses[line]) else []
+            lines += [line] if decides(path, int(number), memory.guess_uses[line]) else []
     return lines
 
 
@@ -297,7 +288,7 @@ def install_refusals(patches: Patches, memory: SimulatedMemory) -> None:
             return obj
 
     def refuse(module: ModuleType) -> None:
-        for path in _REFUSED[module.__name__]:
+        for path in LISTS["refused"][module.__name__]:
             *above, name = path.split(".")
             owner = functools.reduce(getattr, above, module)
 
@@ -308,5 +299,5 @@ def install_refusals(patches: Patches, memory: SimulatedMemory) -> None:
             kind = type(name, (), {"__new__": staticmethod(refuse_call)})
             patches.set(owner, name, kind if is_class else refuse_call)
 
-    for module_name in _REFUSED:
+    for module_name in LISTS["refused"]:
         when_imported(module_name, refuse)

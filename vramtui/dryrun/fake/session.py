@@ -1,5 +1,6 @@
 """One trace: modes, patches, hooks and memory put together."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,9 @@ class TraceSession(Patches):
         self.callback(torch._C._set_grad_enabled, True)
         device.register()
         device.install(self)
-        cuda_api.install(self, memory, distributed.cards_of_host(ranks))
+        # A rank finds a card for each on its host, as torchrun says or `--ranks` does.
+        cards = distributed.first_of(os.environ.get("LOCAL_WORLD_SIZE"), ranks, os.environ.get("WORLD_SIZE"))
+        cuda_api.install(self, memory, cards)
         failures.install_refusals(self, memory)
         recurrent.steer(self, memory)
         layers.steer(self, memory)

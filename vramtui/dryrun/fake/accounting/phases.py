@@ -15,6 +15,7 @@ import torch.nn.modules.module as module_hooks
 import torch.optim.optimizer as optimizer_hooks
 
 from vramtui.core.base.units import format_bytes
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches, holding
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
@@ -79,10 +80,6 @@ class Whereabouts:
         return self._names.get(modules[-1], "") if modules else "", self.user_line()
 
 
-_BY_BIRTH = {
-    "model": "weights", "optimizer": "optimizer", "input": "inputs", "forward": "activations",
-    "backward": "temporaries", "step": "temporaries", "zero_grad": "inputs",
-}  # fmt: skip
 _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IGNORECASE)
 _LARGEST = 10
 _POINTS = 2000
@@ -404,7 +401,7 @@ def _category_of(entry: StorageEntry) -> str:
         return entry.category
     if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
         return "activations"  # made anew by checkpointing
-    return _BY_BIRTH.get(entry.phase, "temporaries")
+    return str(LISTS["by_birth"].get(entry.phase, "temporaries"))
 
 
 def _sums(entries: Iterable[StorageEntry]) -> dict[str, int]:

@@ -20,6 +20,7 @@ import torch.profiler
 from torch._subclasses.fake_tensor import FakeTensor
 from typing_extensions import Self
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
@@ -270,12 +271,6 @@ class SimEvent:
         """Take the options of any event."""
 
 
-_COUNTED = (
-    "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
-    "inactive_split_bytes", "requested_bytes",
-)  # fmt: skip
-
-
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
     """Counters of THCPModule_memoryStats (torch/csrc/cuda/Module.cpp, 2.13); peaks of a pool are its values now."""
 
@@ -297,7 +292,7 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
         f"{name}_bytes": getattr(stats, f"peak_{name}") for name in ("allocated", "reserved", "active", "requested")
     }
     nested: dict[str, Any] = {}
-    for name in _COUNTED:
+    for name in LISTS["counted"]:
         current = sum(counts[name] for counts in pools.values())
         nested[name] = {"all": counter(current, peaks.get(name, current))} | {
             f"{pool}_pool": counter(counts[name], counts[name]) for pool, counts in pools.items()

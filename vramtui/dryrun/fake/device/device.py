@@ -24,6 +24,7 @@ from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.device.patches import Patches
 
 SIM = "simcuda"
@@ -429,11 +430,7 @@ def _replace(tensor: torch.Tensor, fn: Any) -> None:
             tensor.grad = grad
 
 
-_TYPES = {
-    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
-    "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8, "ShortTensor": torch.int16,
-    "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
-}  # fmt: skip
+_TYPES = {name: getattr(torch, dtype) for name, dtype in LISTS["types"].items()}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 

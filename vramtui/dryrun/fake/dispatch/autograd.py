@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM, inside
 from vramtui.dryrun.fake.kernels import operator_of
@@ -17,23 +18,9 @@ from vramtui.dryrun.fake.kernels.layers import is_dense
 # What lays a gradient into zeros, and what does so for plain tensors.
 _IN_PLACE = {
     id(operator_of(name)): operator_of(name.replace(".", "_.") if "." in name else f"{name}_")
-    for name in (
-        "index_put",
-        "index_add",
-        "scatter_add",
-        "scatter.src",
-        "put",
-        "sub.Tensor",
-        "mul.Tensor",
-        "div.Tensor",
-    )
+    for name in LISTS["into_zeros"]
 }
-# The nodes of autograd that do; others copy what they write into on purpose (index_reduce_backward, `put`'s own).
-_LAYS_PARTS = {
-    f"{name}Backward"
-    for name in ("Index", "IndexSelect", "Gather", "Take", "Max", "Min", "Sort", "Topk", "Kthvalue", "Cummax", "Cummin",
-                 "Mode", "Median", "Nanmedian", "BinaryCrossEntropyWithLogits")
-}  # fmt: skip
+_LAYS_PARTS = {f"{name}Backward" for name in LISTS["lays_parts"]}
 _INDEX_PUT, _ADD, _VIEW = operator_of("index_put"), operator_of("add.Tensor"), operator_of("view")
 _NEW_ZEROS = operator_of("new_zeros")
 # Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.device.device import SIM, is_sim, tensors_of
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels import operator_of
@@ -17,18 +18,7 @@ from vramtui.dryrun.fake.kernels.attention import attend
 _OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
 _AUTOCAST = "AutocastPrivateUse1"
-_LOWER = (
-    "_convolution.deprecated", "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
-    "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr",
-    "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm", "chain_matmul",
-    "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell",
-    "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention",
-)  # fmt: skip
 _FLOAT_NORM = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
-_WIDEST = (
-    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot",
-    "scatter_add",
-)  # fmt: skip
 
 
 def install(patches: Patches, capability: tuple[int, int]) -> None:
@@ -135,9 +125,8 @@ def _autocast(patches: Patches, library: "torch.library.Library") -> None:
         """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
         with torch._C._ExcludeDispatchKeyGuard(key):
             given = [*args, *kwargs.values()]
-            is_lower = name in _LOWER or (
-                name in _WIDEST and not any(eligible(one) and one.dtype is torch.float32 for one in tensors_of(given))
-            )
+            is_float = any(eligible(one) and one.dtype is torch.float32 for one in tensors_of(given))
+            is_lower = name in LISTS["lower"] or (name in LISTS["widest"] and not is_float)
             dtype = torch.get_autocast_dtype("cuda") if is_lower else torch.float32
             values = [cast(value, dtype) for value in reversed(given)][::-1]
             return operator(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
 from vramtui.dryrun.fake.device.patches import holding
@@ -263,10 +264,6 @@ def _wraps_others(types: tuple[Any, ...]) -> bool:
 MOST_INTEGERS = 1 << 24
 MOST_FRACTIONS = 1 << 10
 _MOST_READ = 1 << 22  # images and data sets of some MB are worked on as they are; larger fractions become fake
-_HEAVY = {
-    "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "_convolution", "_cdist_forward",
-    "_scaled_dot_product_flash_attention_for_cpu", "native_layer_norm", "native_batch_norm",
-}  # fmt: skip
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
 
@@ -289,7 +286,7 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
         # It makes few elements of a tensor's type, however many that has, as a deep copy begins.
         return bool(args[0].device.type == "cpu")
     for tensor in given:
-        most = MOST_INTEGERS if tensor.dtype in _INTEGERS else MOST_FRACTIONS if name in _HEAVY else _MOST_READ
+        most = MOST_INTEGERS if tensor.dtype in _INTEGERS else MOST_FRACTIONS if name in LISTS["heavy"] else _MOST_READ
         is_host = tensor.device.type == "cpu" and tensor.layout is torch.strided
         if not is_host or not (func.is_view or tensor.numel() <= most):
             return False

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.dryrun.fake.kernels.reductions import partial
@@ -31,22 +32,11 @@ def form_of(tensor: torch.Tensor) -> torch.memory_format:
     return _FORMS[tensor.dim()]
 
 
-# Tensors that are copied if they do not lie as the kernel reads them: whose form it reads (or rows), which
-# arguments these are by their places, and the operators.
-for _form, _read, _names in (
-    (0, (0,), ("upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d avg_pool2d "
-     "max_pool2d_with_indices upsample_nearest2d_backward _upsample_nearest_exact2d_backward "
-     "upsample_bilinear2d_backward")),
-    (1, (0, 1), "avg_pool2d_backward max_pool2d_with_indices_backward"),
-    (None, (0,), ("reflection_pad2d upsample_nearest1d_backward _upsample_nearest_exact1d_backward "
-     "upsample_linear1d_backward upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward "
-     "_upsample_bicubic2d_aa_backward upsample_nearest3d_backward _upsample_nearest_exact3d_backward topk median.dim "
-     "nanmedian.dim kthvalue nll_loss2d_forward bucketize.Tensor _softmax _log_softmax")),
-    (None, (0, 1), "_cdist_forward _log_softmax_backward_data"),
-):  # fmt: skip
+# Whose form the kernel reads (or rows), and which arguments are copied to it.
+for _copied in LISTS["copied"]:
 
-    @after(*_names.split())
-    def read(call: Any, _out: Any, of: int | None = _form, places: tuple[int, ...] = _read) -> None:
+    @after(*_copied["names"])
+    def read(call: Any, _out: Any, of: int | None = _copied.get("form"), places: list[int] = _copied["read"]) -> None:
         form = _ROWS if of is None else form_of(call.args[of])
         call.copy(*(call.args[place] for place in places), form=form)
 
