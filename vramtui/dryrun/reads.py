@@ -256,7 +256,7 @@ class _DecidesError(Exception):
 
 
 class Course:
-    """What becomes of a value in a function, by a level of each name: HEARD if whatever asks for it is noted, KEPT if
+    """The course of a value through a function, by a level of each name: HEARD if all that asks for it is noted, KEPT if
     it is a number or as many as are known, UNSIZED if as many as are not, CHOSEN if it may be one thing or another.
     What objects of others keep is not looked for.
     """
