@@ -256,8 +256,8 @@ class _DecidesError(Exception):
 
 
 class Course:
-    """The course of a value through a function, by a level of each name: HEARD if all that asks for it is noted, KEPT if
-    it is a number or as many as are known, UNSIZED if as many as are not, CHOSEN if it may be one thing or another.
+    """The course of a value through a function, by a level of each name: HEARD if all that asks for it is noted, KEPT
+    if it is a number or as many as are known, UNSIZED if as many as are not, CHOSEN if it may be one thing or another.
     What objects of others keep is not looked for.
     """
 
