@@ -98,7 +98,8 @@ def count_taken(reads: Reads, values: Any, plain: Any) -> Any:
     def take(tensor: Any, *args: Any, **named: Any) -> Any:
         before = reads.count
         answer = plain(tensor, *args, **named)
-        if reads.count == before and not tensor.is_cuda and values.is_taken(tensor):
+        is_copied = tensor.is_cuda and plain.__name__ == "tolist" and values.value_of(tensor) is None  # by PyTorch
+        if reads.count == before and (is_copied or (not tensor.is_cuda and values.is_taken(tensor))):
             reads.count_here(takes_all=str(tensor.dtype) == "torch.bool")
         return answer
 

@@ -213,8 +213,8 @@ class Reads:
             self._write()
 
     def _place(self) -> tuple[tuple[str, int, str, str], Any]:
-        """File, line and function of the job's own code, and the innermost file of torch's where that is what reads; with
-        its frame.
+        """File, line and function of the job's own code, with its frame, and the innermost file of torch's where that is
+        what reads.
         """
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
         inside = ""
