@@ -213,7 +213,7 @@ class Reads:
             self._write()
 
     def _place(self) -> tuple[tuple[str, int, str, str], Any]:
-        """File, line and function of the job's own code, with its frame, and the innermost file of torch's where that is
+        """File, line and function of the job's own code, with its frame, and the innermost file of torch's if that is
         what reads.
         """
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
