@@ -182,7 +182,7 @@ def cells(figures: Figures) -> tuple[str, ...]:
     return (
         f"{1000 * figures.first_gpu_seconds:.0f} ms",
         "no room" if figures.first_process_seconds is None else f"{1000 * figures.first_process_seconds:.0f} ms",
-        f"{figures.cpu_percent:.1f} %",
+        f"{figures.cpu_percent:.2f} %",
         f"{figures.bytes_per_second / 1000:.2f} KB/s",
         f"{figures.rss_bytes / 1e6:.0f} MB",
         f"{1000 * figures.quit_seconds:.0f} ms",
