@@ -445,7 +445,7 @@ class SortedRows(RowsOnDemand):
     __slots__ = ("_predicted", "_rows", "_selected", "order", "places")
 
     def __init__(self, places: Iterable[int], predicted: RowPredictions, order: object) -> None:
-        self.places, self._predicted, self.order = array("l", places), predicted, order
+        self.places, self._predicted, self.order = array("i", places), predicted, order
         self._selected: dict[RowId | None, int | None] = {None: None}
         self._rows: dict[int, ProcessRow] = {}
 

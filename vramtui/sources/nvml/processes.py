@@ -114,7 +114,7 @@ class ProcessLists:
     def __init__(self) -> None:
         self._capacity = 0
         self._suffix: dict[ProcessType, str] = {}
-        self._seen: dict[ProcessType, tuple[bytes, Uses]] = {}
+        self._seen: dict[ProcessType, tuple[int, Uses]] = {}  # hashes of what the driver wrote
         self._note = ""
         self._had: set[ProcessType] = set(OTHERS)
 
@@ -183,7 +183,7 @@ class ProcessLists:
         if stride != documented:
             self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
         last = self._seen.get(kind)
-        if last is not None and last[0] == data:
+        if last is not None and last[0] == hash(data):
             return last[1]
         rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
         if odd and not is_told:
@@ -200,7 +200,7 @@ class ProcessLists:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
         else:
-            self._seen[kind] = (data, uses)  # odd records are reported each time
+            self._seen[kind] = (hash(data), uses)  # odd records are reported each time
         return uses
 
 
