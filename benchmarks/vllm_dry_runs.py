@@ -7,11 +7,13 @@ weights, which are made up; so are the files of the processor of those that see,
 that their configs have (how many tokens an image takes does not hang on words). What it says is kept in
 `tests/golden/serving/vllm_dry_runs.json`; a table is printed.
 
-A name of OTHERS instead of a ROW is a case of `tests/cases/serving` on another GPU; VLLM should be of its release.
+A name of OTHERS instead of a ROW is a case of `tests/cases/serving` on another GPU. VLLM should be of its release, or
+of one that is like it; which one it was is kept with the figures.
 """
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import re
@@ -33,6 +35,13 @@ SAID = {
     "kv_gib": re.compile(r"Available KV cache memory: ([\d.]+) GiB"),
     "kv_tokens": re.compile(r"GPU KV cache size: ([\d,]+) tokens"),
 }
+DIGITS = {"weights_gib": 2, "kv_gib": 2, "kv_tokens": 0}
+RELEASE = re.compile(r"version (\d[\w.+]*)\s*$")  # in vLLM's banner
+COUNTS_GRAPHS = (0, 21)  # the first release whose cache leaves room for the CUDA graphs (v1/worker/gpu_worker.py, 0.32)
+# Flags of `vramtui estimate`: vLLM's names for them, and those that vLLM does not have.
+FLAGS = {"--tp": "--tensor-parallel-size", "--kv-cache": "--kv-cache-dtype", "--precision": "--dtype"}
+OF_ESTIMATES = {"--gpu", "--serve", "--engine-version", "--quant"}
+DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 # FlashInfer compiles its sampler for minutes; none of these models needs it.
 ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 FIRST_PORT = 18000
@@ -90,6 +99,8 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-rtx6000-qwen3.8-27b": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
+    # vLLM 0.32 wants its whole share free once NCCL has begun, and 0.98 is not: these are weights of a start with 0.97.
+    "vllm-13061": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", {}),
 }
 IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}
 
@@ -229,7 +240,7 @@ PROCESSORS = {
 }
 
 
-def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
+def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, Any]:
     """What vLLM says of a start with the flags of `log`: GiB of weights and cache, and tokens; less where it failed."""
     flags = {
         "max-model-len": log["context"],
@@ -243,21 +254,28 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
     if log["quantization"] == "fp8":  # the others' configs say theirs
         flags["quantization"] = "fp8"
     given = [text for flag, value in flags.items() for text in (f"--{flag}", value)]
-    return started(vllm, f"{int(log['tp']) * int(log['pp'])}xH100", CONFIGS[log["model"]], given)
+    return started(vllm, f"{int(log['tp']) * int(log['pp'])}xH100", CONFIGS[log["model"]], given, {})
 
 
-def served_case(vllm: str, name: str) -> dict[str, float]:
-    """Figures of vLLM's start of a case, on its GPUs and with its flags."""
+def served_case(vllm: str, name: str) -> dict[str, Any]:
+    """What vLLM says of the start of a case, on its GPUs and with its flags."""
     words = shlex.split(CASES[name]["command"])
-    before, after = words[: words.index("--")], words[words.index("--") + 3 :]
-    gpu = before[before.index("--gpu") + 1]
-    if "--tensor-parallel-size" in after:
-        gpu = f"{after[after.index('--tensor-parallel-size') + 1]}x{gpu}"
-    if "--reasoning-parser" in after:  # it looks up words that the made-up tokenizer does not have
-        at = after.index("--reasoning-parser")
-        del after[at : at + 2]
+    at = words.index("--") if "--" in words else len(words)
+    told, server = dict(itertools.pairwise(words[:at])), words[at + 1 :]
+    flags = server[3:]
+    if not server:  # `estimate MODEL --serve vllm --tp 2 …`
+        own = ((flag, value) for flag, value in zip(words[3::2], words[4::2], strict=True) if flag not in OF_ESTIMATES)
+        flags = [DTYPES.get(word, FLAGS.get(word, word)) for pair in own for word in pair]
+    if "--reasoning-parser" in flags:  # it looks up words that the made-up tokenizer does not have
+        at = flags.index("--reasoning-parser")
+        del flags[at : at + 2]
+    gpus = flags[flags.index("--tensor-parallel-size") + 1] if "--tensor-parallel-size" in flags else "1"
     model, more = OTHERS[name]
-    return started(vllm, gpu, merged(CONFIGS[model], more), after[1:])
+    environment: dict[str, str] = {}
+    release = tuple(map(int, told.get("--engine-version", "99.0").split(".")[:2]))
+    if release < COUNTS_GRAPHS:
+        environment["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"] = "0"
+    return started(vllm, f"{gpus}x{told['--gpu']}", merged(CONFIGS[model], more), flags, environment)
 
 
 def merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -266,8 +284,11 @@ def merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return config | {key: merged(old, new) if isinstance(old, dict) else new for key, new, old in both}
 
 
-def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> dict[str, float]:
-    """Figures of vLLM's start with a model of this config, whose weights are made up."""
+def started(
+    vllm: str, gpu: str, config: dict[str, Any], flags: list[str], environment: dict[str, str]
+) -> dict[str, Any]:
+    """What vLLM says of its start with a model of this config, whose weights are made up; it is ended then."""
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         server = [vllm, "serve", folder]
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -277,35 +298,50 @@ def started(vllm: str, gpu: str, config: dict[str, Any], flags: list[str]) -> di
             server.append("--skip-tokenizer-init")
         dry_run = [sys.executable, "-m", "vramtui", "dry-run", "--show-output", "--steps", "1", "--keep-files"]
         path = f"{Path(vllm).parent}{os.pathsep}{os.environ['PATH']}"
-        ran = subprocess.run(
+        with subprocess.Popen(
             [*dry_run, "--gpu", gpu, *server, *flags],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
             cwd=ROOT,
-            env=os.environ | ENVIRONMENT | {"PATH": path},
-        )
-    found = {name: pattern.search(ran.stdout + ran.stderr) for name, pattern in SAID.items()}
-    return {name: float(match[1].replace(",", "")) for name, match in found.items() if match is not None}
+            env=os.environ | ENVIRONMENT | environment | {"PATH": path},
+        ) as ran:
+            for line in ran.stdout or ():
+                if match := RELEASE.search(line):
+                    found["vllm"] = match[1]
+                for name, pattern in SAID.items():
+                    if match := pattern.search(line):
+                        found[name] = float(match[1].replace(",", ""))
+                if found.keys() >= SAID.keys():
+                    ran.terminate()
+                    break
+    return found
 
 
-def print_table(kept: dict[str, dict[str, float]]) -> None:
-    """Each log that was compared, next to its dry run."""
+def print_table(kept: dict[str, dict[str, Any]]) -> None:
+    """Each log that was compared, next to its dry run: figures of both, and how far off tokens, else the cache, are."""
     print(f"{'':66} {'weights, GiB':>16} {'KV cache, GiB':>16} {'tokens':>22} {'error':>9}")
-    truths: dict[str, tuple[str, float | None, float, int]] = {}
+    truths: dict[str, tuple[str, dict[str, float]]] = {}
     for row, log in enumerate(logs()):
         name = f"{row:2} {log['model']} tp{log['tp']} pp{log['pp']} {log['context']} {log['dtype'][6:]}"
-        truths[str(row)] = name, float(log["weights_gib"]), float(log["kv_gib"]), int(log["kv_tokens"])
+        truths[str(row)] = name, {which: float(log[which]) for which in SAID}
     for name in OTHERS:
         truth = CASES[name]["truth"]
-        weights = figure(truth["weights"]) / 2**30 if "weights" in truth else None
-        truths[name] = name, weights, figure(truth["kv_cache"]) / 2**30, truth["kv_tokens"]
-    for key, (name, weights, cache, tokens) in truths.items():
+        sizes = {key: figure(truth[key]) / 2**30 for key in ("weights", "kv_cache") if key in truth}
+        own = {
+            "weights_gib": sizes.get("weights"),
+            "kv_gib": sizes.get("kv_cache"),
+            "kv_tokens": truth.get("kv_tokens"),
+        }
+        truths[name] = name, {key: value for key, value in own.items() if value is not None}
+    for key, (name, truth) in truths.items():
         found = kept.get(key, {})
-        if "kv_tokens" in found:
-            held = "" if weights is None else f"{weights:.2f} {found['weights_gib']:.2f}"
-            room, counted = f"{cache:.2f} {found['kv_gib']:.2f}", f"{tokens:,} {int(found['kv_tokens']):,}"
-            print(f"{name:66} {held:>16} {room:>16} {counted:>22} {found['kv_tokens'] / tokens - 1:>+9.3%}")
+        both = [which for which in SAID if which in found and which in truth]
+        said = {which: f"{truth[which]:,.{DIGITS[which]}f} {found[which]:,.{DIGITS[which]}f}" for which in both}
+        if both:
+            weights, cache, tokens = (said.get(which, "") for which in SAID)
+            error = f"{found[both[-1]] / truth[both[-1]] - 1:+.3%}"
+            print(f"{name:66} {weights:>16} {cache:>16} {tokens:>22} {error:>9} {found.get('vllm', '')}".rstrip())
 
 
 def main() -> None:
@@ -314,7 +350,7 @@ def main() -> None:
     asked.add_argument("vllm", nargs="?", help="without it the table of what is kept")
     asked.add_argument("rows", nargs="*", help="numbers of the logs on H100s, or names of cases")
     options = asked.parse_args()
-    kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    kept: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     every = logs()
     rows = options.rows or [str(row) for row in range(len(every)) if str(row) not in kept]
     for row in rows if options.vllm else ():
