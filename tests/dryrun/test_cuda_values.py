@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PYTHON, MIB = os.environ.get("VRAMTUI_CUDA_PYTHON", ""), 1 << 20
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
-HEALTHY, GATHERED, KERNEL = (text for _, text in rows(__file__, "jobs"))
+HEALTHY, GATHERED, KERNEL, SHARED = (text for _, text in rows(__file__, "jobs"))
 JOBS = {
     "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
     "a sum guards work": "m = x > 0\nif m.sum() > 0:\n    work(m)\n",
@@ -179,14 +179,14 @@ def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: 
 
 
 # `trunc_normal_` of 4 MiB, which draws what is out of bounds again: the peak in MiB.
-DRAWN = {"std=0.02": (6, 7), "": (16, 24), "std=0.02, a=0.03, b=0.04": (16, 24)}
+DRAWN = {"x, std=0.02": (6, 7), "x": (16, 24), "x, std=0.02, a=0.03, b=0.04": (16, 24)}
+DRAWN |= {"shared(x, 'Shard', 0), std=0.02": (6, 13), "shared(x, 'Replicate'), std=0.02": (6, 13)}
 
 
 @pytest.mark.parametrize("engine", ["cuda", "fake"])
 @pytest.mark.parametrize("bounds", DRAWN)
 def test_numbers_are_drawn_until_they_are_within_bounds(tmp_path: Path, bounds: str, engine: str) -> None:
-    use = f"import torch\nx = torch.empty(1 << 20, device='cuda')\ntorch.nn.init.trunc_normal_(x, {bounds})\n"
-    found = dry_run(tmp_path, use, engine)
+    found = dry_run(tmp_path, f"{SHARED}torch.nn.init.trunc_normal_({bounds})\n", engine)
     assert (DRAWN[bounds][0] <= found["peak_allocated"] / MIB <= DRAWN[bounds][1], found["bounded"]) == (True, False)
 
 

@@ -39,19 +39,20 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
     """Return a function that answers a tensor's truth as PyTorch's own if it is known, else as a healthy job has it."""
 
     @functools.wraps(ask)
-    def tell_truth(tensor: Any) -> bool:
+    def tell_truth(asked: Any) -> bool:
+        tensor = getattr(asked, "_local_tensor", asked)  # a DTensor's share of it is what holds a value
         is_unknown = tensor.is_cuda or (values.guessed_on_host and values.is_plain(tensor) and values.is_guess(tensor))
         if not is_unknown or not values.is_plain(tensor) or tensor.numel() != 1:
-            return bool(ask(tensor))
+            return bool(ask(asked))
         if tensor.is_cuda and (values.is_guess(tensor) & values.rows or values.value_of(tensor) is not None):
-            return bool(ask(tensor))
+            return bool(ask(asked))
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
             who = who.f_back
         before = reads.count
         if values.is_guess(tensor) & values.zero and loop_lines(who.f_code.co_filename).get(who.f_lineno):
             values.forget(tensor)  # for a loop ends at its second turn, or after some
-        truth = truth_of(who, lambda: bool(ask(tensor)), reads.count_here, is_torch=reads.is_of_torch(who))
+        truth = truth_of(who, lambda: bool(ask(asked)), reads.count_here, is_torch=reads.is_of_torch(who))
         return not truth if reads.count != before and reads.goes_other_way(reads.last) else truth
 
     return tell_truth
@@ -178,18 +179,16 @@ def healthy_answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool
     if guard is None or jump is None:
         return None
     first, last, is_error = guard
-    if_true, if_false = (_line(code, offset) for offset in jump)
     if is_error is None:  # a loop, which asks again behind its body
         body = [offset for offset, one in _line_starts(code) if first <= one <= last]
-        is_first = at < min(body, default=0)
         ends = []  # past unconditional jumps
         for offset in jump:
             step = next(iter(steps_after(code, offset)), None)
             is_jump = step is not None and "JUMP" in step.opname and "IF" not in step.opname
             ends.append(int(step.argval) if step is not None and is_jump else offset)
         stays = [at <= end <= max(body, default=0) for end in ends]
-        return (stays[0], False) if is_first and stays[0] != stays[1] else None
-    leads = [first <= one <= last for one in (if_true, if_false)]
+        return (stays[0], False) if at < min(body, default=0) and stays[0] != stays[1] else None
+    leads = [first <= _line(code, offset) <= last for offset in jump]
     if first == line:  # all in one line
         leads = [jump[0] < jump[1], jump[1] < jump[0]]
     return None if leads[0] == leads[1] else (leads[1], is_error)

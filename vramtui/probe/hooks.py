@@ -103,8 +103,8 @@ class Hooks:
             return
         if threading.current_thread() is not threading.main_thread() or self._depth or self._stepping is not None:
             return
-        if module is not self._last_called() and next(module.parameters(), None) is None:
-            return  # a transform of the data, or a loss: no model
+        if module is not self._last_called() and next(self._torch.nn.Module.parameters(module), None) is None:
+            return  # a transform of the data, or a loss: no model; a job's own `parameters` may give a list
         self._waiting.pop(self._key, None)
         if module is not self._last_called():
             self._last_called = weakref.ref(module)

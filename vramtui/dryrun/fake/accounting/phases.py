@@ -282,7 +282,7 @@ class TraceRecorder:
 
     def _is_model(self, module: torch.nn.Module) -> bool:
         if module not in self.models:
-            own = {id(p) for p in module.parameters()}
+            own = {id(p) for p in torch.nn.Module.parameters(module)}
             optimized = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
             if not own or (self._trains and not own & optimized):
                 return False

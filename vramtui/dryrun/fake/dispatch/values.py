@@ -206,7 +206,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     @patches.around(torch.Tensor, "__bool__")
     def truth(plain: Any, tensor: torch.Tensor) -> bool:
         """Return the truth of a known value, else the one by which a healthy job goes on and does its work."""
-        if not isinstance(tensor, FakeTensor) or tensor.numel() != 1 or values.value_of(tensor) is not None:
+        share = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+        if not isinstance(share, FakeTensor) or share.numel() != 1 or values.value_of(share) is not None:
             return bool(plain(tensor))
         frame = sys._getframe(2)
         is_torch = frame.f_code.co_filename.startswith(_TORCH)
