@@ -3,12 +3,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from tests.driver.libraries import libraries
 from vramtui.core.estimate.devices import CARDS
 from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports
 from vramtui.dryrun.reads import read_places
-from vramtui.probe.reads import CALLED
+from vramtui.probe.reads import CALLED, FOLDER, Reads
 
 JOB = """
 import ctypes, os, types
@@ -56,3 +60,18 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
     line = next(number for number, text in enumerate(JOB.splitlines(), 1) if text == "show()")
     ways = [row[3] for row in json.loads(next(tmp_path.glob("*.reads")).read_bytes())[0] if row[3].endswith(CALLED)]
     assert f"{script}:{line}{CALLED}" in ways
+
+
+def test_scores_that_a_library_makes_in_its_evaluation_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `Trainer.evaluate` reads becomes scores; `Trainer.predict` hands it to the job."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    reads, functions = Reads(SimpleNamespace(__file__="/nowhere/torch/__init__.py")), dict[str, Any]()
+    code = "def read(act): act()\ndef evaluate(act): read(act)\ndef predict(act): read(act)\n"
+    exec(compile(code, "/lib/site-packages/transformers/trainer.py", "exec"), functions)  # noqa: S102 - as above
+    insides = []
+    for name in ("evaluate", "predict"):
+        functions[name](reads.count_here)
+        insides.append(reads.last[3])
+    assert insides == ["vramtui", ""]

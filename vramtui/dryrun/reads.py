@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
@@ -263,7 +264,7 @@ class Course:
 
     def __init__(self, tree: ast.Module, function: _Function, *, is_number: bool, depth: int = 0) -> None:
         self.tree, self.function, self.is_number, self.depth = tree, function, is_number, depth
-        self.levels, self.most = dict[str, int](), dict[str, int]()  # now, and the most that a name ever had
+        self.levels, self.most = Counter[str](), Counter[str]()  # now, and the most that a name ever had
         self.parts: dict[str, str] = {}  # names of what is a part of another
         self.sources: dict[ast.AST, int] = {}
         self.returned = self.under = 0  # conditions by such values that the code is in
@@ -288,7 +289,7 @@ class Course:
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one is not self.function:
                 inner = Course(self.tree, one, is_number=True)
                 names = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
-                if any(self.most.get(name, 0) >= KEPT for name in names - inner.own - inner.parameters):
+                if any(self.most[name] >= KEPT for name in names - inner.own - inner.parameters):
                     raise _DecidesError
 
     def _block(self, statements: list[ast.stmt]) -> None:
@@ -309,7 +310,7 @@ class Course:
                     before: Any = None
                     while before != (self.levels, self.under > 0):
                         asked = self._value(node.test if isinstance(node, ast.While) else node.iter)
-                        before = dict(self.levels), self.under > 0
+                        before = Counter(self.levels), self.under > 0
                         is_under = asked >= (KEPT if isinstance(node, ast.While) else UNSIZED)
                         self._set(getattr(node, "target", None), min(asked, UNSIZED))
                         self._ways(KEPT * is_under, node.body, [])
@@ -332,9 +333,9 @@ class Course:
         before = after = self.levels
         self.under += level >= KEPT
         for way in ways:
-            self.levels = dict(before)
+            self.levels = Counter(before)
             self._block(way)
-            after = _most(after, self.levels)
+            after = after | self.levels
         self.under -= level >= KEPT
         self.levels = after
 
@@ -354,7 +355,7 @@ class Course:
                 self._set(element, level)
         elif isinstance(target, ast.Name) and (target.id in self.own or level < KEPT):
             self.levels[target.id] = level
-            self.most[target.id] = max(level, self.most.get(target.id, 0))
+            self.most |= Counter({target.id: level})
             self.parts[target.id] = _root(value) if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) else ""
         elif target is not None:
             if isinstance(target, ast.Subscript) and self._value(target.slice) >= KEPT:
@@ -366,8 +367,8 @@ class Course:
     def _change(self, node: ast.expr, level: int) -> bool:
         """Give a level to what an object is a part of; whether that is the function's own."""
         names = [name := _root(node), self.parts.get(name, "")]
-        changed = dict.fromkeys({*names} - {"", "self"}, level)
-        self.levels, self.most = _most(self.levels, changed), _most(self.most, changed)
+        changed = Counter(dict.fromkeys({*names} - {"", "self"}, level))
+        self.levels, self.most = self.levels | changed, self.most | changed
         return name in self.own - self.parameters and names[1] not in self.parameters
 
     def _value(self, node: ast.AST | None) -> int:
@@ -376,7 +377,7 @@ class Course:
     def _level(self, node: ast.AST) -> int:
         match node:
             case ast.Name():
-                return self.levels.get(node.id, 0)
+                return self.levels[node.id]
             case ast.Call():
                 return self._call(node)
             case ast.BoolOp() | ast.IfExp():
@@ -427,7 +428,7 @@ class Course:
         level = max(own, most)
         for one in given if level >= KEPT else ():  # functions that are given such values there
             if isinstance(one, ast.Lambda):
-                self.levels |= dict.fromkeys((part.arg for part in one.args.args), min(level, UNSIZED))
+                self.levels |= Counter(dict.fromkeys((part.arg for part in one.args.args), min(level, UNSIZED)))
                 self._value(one.body)
             elif name in {"map", "filter"} and one is given[0]:
                 self._call(ast.Call(func=one, args=given[1:], keywords=[]))
@@ -464,16 +465,12 @@ class Course:
         places = [*function.args.posonlyargs, *function.args.args][isinstance(node.func, ast.Attribute) :]
         called = [*(one.arg for one in places[: len(node.args)]), *(one.arg or "" for one in node.keywords)]
         is_open = any(isinstance(one, ast.Starred) for one in node.args) or function.args.vararg or function.args.kwarg
-        course.levels = dict.fromkeys(course.parameters, max(levels, default=0))
+        course.levels = Counter(dict.fromkeys(course.parameters, max(levels, default=0)))
         if len(called) == len(levels) and not is_open:
-            course.levels = dict(zip(called, levels, strict=True))
-        course.most, course.under = dict(course.levels), self.under
+            course.levels = Counter(dict(zip(called, levels, strict=True)))
+        course.most, course.under = Counter(course.levels), self.under
         course.follow()
         return course.returned
-
-
-def _most(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 
 def _root(node: ast.expr | None) -> str:

@@ -26,8 +26,9 @@ OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
 TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
-# Of a library that makes scores of what its own code reads there, and nothing else.
-PACKAGES, SCORING = "-packages/", re.compile(r"-packages/sentence_transformers/(?:\w+/)?evaluation/")
+PACKAGES = "-packages/"
+# Code of libraries that makes scores of what it reads, or has the job's `compute_metrics` make them, and nothing else.
+SCORING = re.compile(r"-packages/(?:sentence_transformers/(?:\w+/)?evaluation/|transformers/trainer\w*\.py:evaluate$)")
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
 OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
@@ -228,7 +229,8 @@ class Reads:
             elif not path.startswith("<"):
                 place, own = (os.path.abspath(path), frame.f_lineno, frame.f_code.co_name), frame
                 while PACKAGES in path and frame is not None:
-                    inside = PROBE if SCORING.search(frame.f_code.co_filename) else inside
+                    name = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
+                    inside = PROBE if SCORING.search(name) else inside
                     frame = frame.f_back
                 return (*place, inside), own
             frame = frame.f_back
