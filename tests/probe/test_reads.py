@@ -62,16 +62,12 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
     assert f"{script}:{line}{CALLED}" in ways
 
 
-def test_scores_that_a_library_makes_in_its_evaluation_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_a_library_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `Trainer.evaluate` reads becomes scores; `Trainer.predict` hands it to the job."""
     monkeypatch.setenv(FOLDER, str(tmp_path))
     reads, functions = Reads(SimpleNamespace(__file__="/nowhere/torch/__init__.py")), dict[str, Any]()
     code = "def read(act): act()\ndef evaluate(act): read(act)\ndef predict(act): read(act)\n"
     exec(compile(code, "/lib/site-packages/transformers/trainer.py", "exec"), functions)  # noqa: S102 - as above
-    insides = []
-    for name in ("evaluate", "predict"):
+    for name, inside in (("evaluate", "vramtui"), ("predict", "")):
         functions[name](reads.count_here)
-        insides.append(reads.last[3])
-    assert insides == ["vramtui", ""]
+        assert reads.last[3] == inside
