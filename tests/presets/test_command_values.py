@@ -5,7 +5,7 @@ from tests.tables import rows
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.jobs import matcher_of
+from vramtui.monitor.jobs import KnownPresets, matcher_of_library
 from vramtui.presets import PresetLibrary
 from vramtui.presets.importers.process_offers import is_served, with_command
 
@@ -68,7 +68,7 @@ def test_what_is_not_said_stays_and_two_jobs_of_one_preset_are_predicted_apart()
         taken_at=0.0,
         gpus=(Gpu(index=0, uuid="u", name="H100", processes=processes),),
     )
-    matched = matcher_of(LIBRARY.all()).match(sample, {})
+    matched = matcher_of_library(LIBRARY).match(sample, {})
     assert {key.pid: (found.key, getattr(found.preset.run, "batch_size", None)) for key, found in matched.items()} == {
         10: ("gpt2-124m", 2),
         11: ("gpt2-124m", 20),
@@ -171,7 +171,7 @@ def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str,
         taken_at=0.0,
         gpus=(Gpu(index=0, uuid="u", name="H100", processes=(Process(pid=10, type="C", command=command),)),),
     )
-    matched = matcher_of([LIBRARY.get("qwen-2.5-7b")]).match(sample, {})
+    matched = KnownPresets([LIBRARY.get("qwen-2.5-7b")]).matcher().match(sample, {})
     assert served is False or not matched
 
 

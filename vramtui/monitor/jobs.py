@@ -36,10 +36,6 @@ def from_library(name: str) -> PresetFile:
     return preset_named(name, PresetLibrary())
 
 
-def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
-    return Matcher(presets, _of_command)
-
-
 class Presets(Protocol):
     """A library of presets by key; of its `problems` each is a sentence about a file that cannot be read."""
 
@@ -56,9 +52,9 @@ class Presets(Protocol):
 class KnownPresets(MutableMapping[str, PresetFile]):
     """Presets that a session was given, before those of its `library`, which are read when somebody asks for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: Iterable[PresetFile] = ()) -> None:
         self.library: Presets | None = None
-        self._given: dict[str, PresetFile | None] = {}
+        self._given: dict[str, PresetFile | None] = {one.key: one for one in given}
 
     def matcher(self) -> Matcher:
         libraries = () if self.library is None else (self.library,)

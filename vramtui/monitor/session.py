@@ -27,7 +27,6 @@ from vramtui.monitor.jobs import (
     KnownPresets,
     Presets,
     find_job,
-    matcher_of,
     no_jobs,
     observed_beside,
     on_known_cards,
@@ -216,7 +215,7 @@ class MonitorSession:
         sample = _latest(self.sample)
         key = process_key(sample.host.name, gpu, process)
         alone = msgspec.structs.replace(sample, gpus=(msgspec.structs.replace(gpu, processes=(process,)),))
-        matched = matcher_of((preset,)).match(alone, {key: preset.key})
+        matched = KnownPresets((preset,)).matcher().match(alone, {key: preset.key})
         return self._over_ranks_seen(sample, matched).get(key, preset)
 
     def rematch(self) -> None:
