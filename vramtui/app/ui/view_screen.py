@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from rich.cells import cell_len
@@ -230,6 +231,9 @@ class KeyBar(Lines[View]):
         order = {identity: at for at, identity in enumerate(self._only)}
         return sorted((one for one in shown if one.id in order), key=lambda one: order[one.id or ""])
 
+    def part(self, view: View) -> object:
+        return self._notice, self.bindings_shown()
+
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         if self._notice is not None:
             self._spots = []
@@ -309,23 +313,23 @@ class NoticeLine:
                 bar.say(None if newest is None else (newest.severity, one_line(newest)))
 
 
+_wrapped = lru_cache(8)(lambda sentence, width: wrap(printable(sentence), width))  # the same at each sample
+
+
 class Banner(Lines[View]):
     """Sentences above a screen: the demo, a driver that does not answer, a source that failed."""
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        inks = ((f" {line}", palette.ink(colour, "bar")) for line, colour in self._lines(view, width))
+        inks = ((f" {line}", palette.ink(colour, "bar")) for line, colour in self.lines(view, width))
         return [strip([(line, style)], width, style) for line, style in inks][:height]
 
-    def lines_for(self, view: View, width: int) -> int:
-        return len(self._lines(view, width))
-
-    def _lines(self, view: View, width: int) -> list[tuple[str, str]]:
+    def lines(self, view: View, width: int) -> list[tuple[str, str]]:
         """Return the lines of the sentences that fit whole, each with its colour; of the first as many as fit."""
         age = "" if view.stale is None else format_duration(view.stale)
         stale = age and f"no answer from {view.asked} for {age}; showing its last answer"
         lines: list[tuple[str, str]] = []
         for sentence, colour in ((view.failure or stale, "error"), (view.banner, "accent"), (view.hint, "primary")):
-            more = [(line, colour) for line in wrap(printable(sentence), width - 2)]
+            more = [(line, colour) for line in _wrapped(sentence, width - 2)]
             lines += more if not lines or len(lines) + len(more) <= MOST_LINES else ()
         return lines[:MOST_LINES]
 

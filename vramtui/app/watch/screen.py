@@ -73,7 +73,8 @@ class Watch(ListScreen):
         self.set_class(not has_panel(view), "-no-panel")
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
         width, height = self.app.size
-        _set_height(banner, banner.lines_for(view, width), border=0)
+        above = len(banner.lines(view, width))
+        _set_height(banner, above, border=0)
         is_beside = has_panel(view) and not self.has_class("-folded")
         panel_width = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
         most = max(2, (height - 4) * 2 // 5)
@@ -84,7 +85,7 @@ class Watch(ListScreen):
             most = min(most, LEAST_GPUS)
         lines = gpus.lines_for(view, width - panel_width - 2, most)
         _set_height(gpus, lines, border=2)
-        used = lines + banner.lines_for(view, width) + len(view.rows) + AROUND_LISTS
+        used = lines + above + len(view.rows) + AROUND_LISTS
         self.set_class(used + LOW_GRAPH <= height, "-roomy")
         if view.is_monitor and self.has_class("page-estimate"):
             self.remove_class("page-estimate").add_class("page-processes")
