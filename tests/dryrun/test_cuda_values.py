@@ -75,18 +75,7 @@ def test_checks_of_numbers_hold_and_are_not_bounded(tmp_path: Path, number: int)
     assert (found["peak_allocated"] < 256 * MIB, found["bounded"]) == (True, False)
 
 
-SIZES = {
-    "a root": "g = torch.tensor([{n}., 4, 12]).cuda()\nn = int((g ** 2).sum().sqrt().round())\n",
-    "a norm": "n = int(torch.tensor([{n}, 4., 12]).cuda().norm().round())\n",
-    "unique": "n = 13 * torch.tensor([{n}, 2, {n}], device='cuda').unique().numel() // 2\n",
-    "a sum in order": "n = int(torch.tensor([3, {n}, 7]).cuda().sort()[0].cumsum(0)[-1])\n",
-    "a mask": "a = torch.arange(99, device='cuda')\nn = a[a < {n} + 10].shape[0]\n",
-    "complex numbers": "n = int(torch.tensor([5 + 12j]).cuda().abs()) + {n} - 3\n",
-    "a list": "n = 5 + int(torch.tensor([2 * v for v in torch.tensor([{n}., 4]).cuda()]).max())\n",
-    "equal numbers": "n = 10 + int(torch.full([9], {n}).cuda()[torch.randn(9, device='cuda').argsort()][0])\n",
-    "a sampled grid": "x = torch.ones(1, {n}, 2, 2).cuda()\nn = torch.grid_sampler(x, x, 0, 0, True).shape[2] + 10\n",
-    "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
-}
+SIZES = dict(rows(__file__, "sizes"))
 OWN = {  # engine fake asks for its shapes, and runs no kernel of Triton's
     "beside a kernel": KERNEL + "n = 7 + {n} + int(a.sum(0, keepdim=True)[0]) // 9\n",
     "in an operator of its own": "@torch.library.custom_op('own::size', mutates_args=())\n"

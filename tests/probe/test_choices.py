@@ -101,10 +101,10 @@ def test_what_the_host_sent_is_counted_as_it_is(kernels: Kernels) -> None:
 
 def test_checks_of_computed_arguments_hold_and_a_number_that_is_known_already_is_left_alone(kernels: Kernels) -> None:
     assert kernels.chosen["normal.Tensor_Tensor"]("keys", computed(4), computed(4)) == (1, 0)
-    assert (kernels.reads.count, kernels.reads.is_known_next) == (0, False)
+    assert (kernels.reads.count, kernels.reads.known_next) == (0, None)
     with kernels.reads.know_next([7]):
         assert kernels.chosen["nonzero"]("keys", computed(4)) == (1, 7)
-        assert kernels.reads.is_known_next
+        assert kernels.reads.known_next is not None
 
 
 def test_operators_that_a_release_lacks_keep_their_own_answers(kernels: Kernels) -> None:

@@ -468,6 +468,10 @@ class Values:
         self._load(inputs, engine)
         is_sent_now = not any(map(self.is_followed, inputs))
         before = [(one, self.entry_of(one)) for one, _ in written if self.is_followed(one)]
+        is_first = self._bring is not None and bool(written) and written[0][0] is args[0] and not written[0][1]
+        is_on_host = is_first and not self.is_followed(args[0]) and args[0].numel() <= MOST
+        with self._plainly():  # PyTorch's kernel changes it, so the CPU computes with another
+            words = (args[0].detach().clone(), *args[1:]) if is_on_host else args
         with engine.knowing():
             out = run()
         outs = out if isinstance(out, (list, tuple)) else (out,)
@@ -476,7 +480,7 @@ class Values:
             (sizes == [1] and facts.name in CHOOSING) and any(one.numel() > MOST for one in inputs)
         )
         try:
-            result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
+            result, is_guess, epoch = self.compute(op, words, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
         if is_guess:
@@ -519,7 +523,7 @@ class Values:
                         entry.is_there = entry.was_there = True
                     elif one.numel() == 1:  # `torch.tensor([one])` reads it without a dispatch
                         self._load([one], engine)
-            elif not facts.written or is_guess:
+            elif not facts.written or is_guess or is_on_host:
                 with self._plainly():
                     one.detach().copy_(known)
                 if is_guess:

@@ -394,7 +394,7 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
     kind, _, overload = name.partition(".")
 
     def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
-        if reads.is_known_next:
+        if reads.known_next is not None:
             return kernel.call_boxed(keys, *arguments, **named)
         copy = values.value_of(arguments[0]) if name else None
         if copy is None:

@@ -55,7 +55,7 @@ class Reads:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
-        self._known: Iterator[int] | None = None
+        self.known_next: Iterator[int] | None = None
         self._other_way = os.environ.get(OTHER_WAY)
         self._listen: Any = None
 
@@ -97,15 +97,11 @@ class Reads:
     @contextlib.contextmanager
     def know_next(self, numbers: list[int]) -> Iterator[None]:
         """Let the whole numbers that are read be these, by turns, which the host knows; if none, they are not known."""
-        self._known = itertools.cycle(numbers) if numbers else None
+        self.known_next = itertools.cycle(numbers) if numbers else None
         try:
             yield
         finally:
-            self._known = None
-
-    @property
-    def is_known_next(self) -> bool:
-        return self._known is not None
+            self.known_next = None
 
     def is_of_torch(self, frame: Any) -> bool:
         return bool(frame.f_code.co_filename.startswith(self._torch))
@@ -140,7 +136,7 @@ class Reads:
 
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""
-        known = self._known if to and size in (1, 4, 8) else None
+        known = self.known_next if to and size in (1, 4, 8) else None
         if to and known is not None:
             number = 1 if size == 1 else next(known)  # a byte is a check, which holds
             ctypes.memmove(to, number.to_bytes(size, sys.byteorder), size)
