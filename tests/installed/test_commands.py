@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.installed.conftest import Run
+from tests.installed.conftest import Open, Run
 from tests.installed.sleepers import sleepers
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
 from tests.installed.terminal import PATIENCE, Terminal
-from tests.stub.world import NO_PERMISSION
+from tests.stub.world import NO_PERMISSION, StubProcess
 
 
 def _loaded(errors: str) -> set[str]:
@@ -41,10 +41,19 @@ def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
     assert (trained["used_memory"], trained["peak_memory"]) == (33 * GIB, 33 * GIB)
     assert trained["state"] == "running"
     assert trained["user"]
-    for gpu in document["gpus"]:
-        memory = gpu["memory"]
-        held = sum(process["used_memory"] for process in gpu["processes"])
-        assert held + memory["unattributed"] + memory["reserved"] + memory["free"] == memory["total"]
+
+
+@pytest.mark.pty
+def test_with_nothing_compiled_and_a_net_whose_tables_are_compressed(
+    run: Run, stand_in: StandIn, open_terminal: Open, tmp_path: Path
+) -> None:
+    bare = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(tmp_path / "empty")}
+    with sleepers([("python", "train.py", "resnet50", "--batch-size=64")]) as (pid,):
+        stand_in.busy.processes.append(StubProcess(pid, GIB))
+        stand_in.show()
+        rows = json.loads(run("ps", "--json", **bare).stdout)["gpus"][0]["processes"]
+        assert [row["outlook"] != [] for row in rows] == [False, False, True]
+        open_terminal(**bare).wait_for("resnet50")
 
 
 def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: StandIn, tmp_path: Path) -> None:
@@ -96,21 +105,6 @@ def test_watching_until_ctrl_c(program: str, stand_in: StandIn) -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_a_reader_that_has_had_enough(program: str, stand_in: StandIn) -> None:
-    with subprocess.Popen(
-        [program, "ps", "--watch", "--interval", "0.1", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=stand_in.whole_environment(),
-    ) as watching:
-        assert watching.stdout
-        assert watching.stderr
-        first = json.loads(watching.stdout.readline())
-        assert first["schema"] == 1
-        watching.stdout.close()
-        assert (watching.wait(PATIENCE), watching.stderr.read()) == (0, b"")
-
-
 def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
     with sleepers([(os.fsdecode(b"caf\xe9-\xff"), "latin-one")]) as pids:
         stand_in.busy.processes[0].pid = pids[0]
@@ -125,6 +119,7 @@ def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
     ("fit llama-3.1-8b-full --gpu H100", 0, "vramtui: tight:"),
     ("estimate llama-3.1-8b-full --gpu 4090", 1, ""),
     ("ps --json", 0, ""),
+    ("ps --watch --interval 0.1 --json", 0, ""),
 ])  # fmt: skip
 def test_a_reader_that_has_had_enough_is_no_failure_and_changes_no_verdict(
     arguments: str, code: int, told: str, program: str, stand_in: StandIn

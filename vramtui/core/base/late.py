@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 # asyncio and shutil work without these.
-UNUSED = ("bz2", "lzma", "ssl")
+UNUSED = ("bz2", "ssl")
 DEFERRED = (
     "ast", "asyncio.sslproto", "asyncio.staggered", "ctypes.util", "decimal", "difflib", "ipaddress", "json", "locale",
     "mimetypes", "msgspec._json_schema", "msgspec.inspect", "msgspec.toml", "msgspec.yaml", "pickle", "platformdirs",
