@@ -46,17 +46,19 @@ def test_there_is_news_where_a_preset_was_found_and_only_then() -> None:
     assert looked == [1, 2, 3], "each is looked into once"
 
 
-def test_ranks_that_name_no_model_are_looked_into_once_for_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.monitor.derived_presets.os.readlink", lambda _: "there")
+def test_ranks_that_name_no_model_are_looked_into_only_where_their_folder_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vramtui.monitor.derived_presets.os.access", lambda path, _: path == "/proc/3/cwd/config.json")
     for commands, asked in (
-        (("python train.py --rank=0 -u --lr 1e-4", "python train.py --rank=1", "python eval.py 7"), 1),
-        (("python train.py --model=gpt2", "python train.py --rank=1", "vllm serve.py", "python -m train"), 4),
+        (("python train.py --rank=0 -u --lr 1e-4", "python train.py --rank=1", "python eval.py 7"), (2,)),
+        (("python train.py --model=gpt2", "python train.py --rank=1", "vllm serve.py", "python -m train"), (0, 2, 3)),
     ):
         looked: dict[str, str] = {}
         derived = DerivedPresets(lambda _, command: looked.setdefault(command, ""), wait=True)  # noqa: B023 - now
         rows = (scenes.process(at, 1, command) for at, command in enumerate(commands, 1))
         derived.with_derived(scenes.sample(scenes.gpu(0, *rows)), {}, {})
-        assert ([*looked], derived.reasons) == ([*commands[:asked]], {})
+        assert ([*looked], derived.reasons) == ([commands[at] for at in asked], {})
 
 
 def test_what_has_gone_is_not_looked_into() -> None:

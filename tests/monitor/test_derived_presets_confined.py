@@ -57,12 +57,17 @@ def test_a_model_is_found_as_it_would_be_here_and_impossible_sizes_are_none(
 def test_a_child_starts_for_a_nameless_command_only_by_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a child"))
-    assert ConfinedDerive()(os.getpid(), "python train.py --rank=0") == ""
+
+    def look_for(command: str) -> None:
+        gpu = scenes.gpu(0, scenes.process(os.getpid(), 1, command))
+        assert DerivedPresets(wait=True).with_derived(scenes.sample(gpu), {}, {}) == {}
+
+    look_for("python train.py --rank=0")
     with pytest.raises(pytest.fail.Exception):  # nanoGPT's script names GPT-2
-        ConfinedDerive()(os.getpid(), "python train_gpt2.py")
+        look_for("python train_gpt2.py")
     write(tmp_path)
     with pytest.raises(pytest.fail.Exception):
-        ConfinedDerive()(os.getpid(), "python train.py --rank=0")
+        look_for("python train.py --rank=0")
 
 
 def test_one_that_takes_too_long_is_a_sentence(running: tuple[int, str], tmp_path: Path) -> None:

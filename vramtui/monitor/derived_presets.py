@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.readings import Problem, ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import Problem, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ class ConfinedDerive:
         Raises:
             ConfinedError: it took more than the limits allow.
         """
-        if self._child is None and _is_nameless(command) and not _has_model(pid):
-            return ""
         import json  # noqa: PLC0415 - only with the child
         import select  # noqa: PLC0415 - only with the child
         import subprocess  # noqa: PLC0415 - only with the child
@@ -173,27 +171,21 @@ def _is_nameless(command: str) -> bool:
     return ".py" in command and bool(_PROGRAM.fullmatch(program)) and all(map(_NAMELESS.fullmatch, words))
 
 
-def _has_model(pid: int) -> bool:
-    """Return whether there may be a `config.json` in the folder of a process; a folder that hangs may have one."""
-    answers = [True]
+def _without_model(jobs: Collection[_Job]) -> list[_Job]:
+    """Those of the jobs that name no model, neither in their command nor by a `config.json` in their folder; a folder
+    that hangs, as those looked at after it, may have one.
+    """
+    nameless, found = [job for job in jobs if _is_nameless(job[2])], list[_Job]()
 
     def look() -> None:
-        answers[0] = os.path.exists(f"/proc/{pid}/cwd/config.json")  # noqa: PTH110 - False in another user's folder
+        # False in another user's folder, and `exists` of os.path takes half as long again.
+        found.extend(job for job in nameless if not os.access(f"/proc/{job[0]}/cwd/config.json", os.F_OK))
 
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(FOLDER_ANSWERS)
-    return answers[0]
-
-
-def _folder_of(pid: int, command: str) -> str:
-    """Return the folder and mounts of a process with a nameless command; else empty."""
-    if not _is_nameless(command):
-        return ""
-    try:
-        return " ".join(os.readlink(f"/proc/{pid}/{link}") for link in ("ns/mnt", "cwd"))  # noqa: PTH115 - never waits
-    except OSError:
-        return ""
+    if nameless:
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(FOLDER_ANSWERS)
+    return list(found)
 
 
 class DerivedPresets:
@@ -207,7 +199,7 @@ class DerivedPresets:
     """
 
     __slots__ = (
-        "_changed", "_confined", "_derive", "_is_running", "_known", "_nameless", "_wait", "has_news", "problems",
+        "_changed", "_confined", "_derive", "_is_running", "_known", "_tried", "_wait", "has_news", "problems",
         "reasons", "waiting",
     )  # fmt: skip
 
@@ -220,8 +212,8 @@ class DerivedPresets:
         self.problems: tuple[Problem, ...] = ()
         self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
+        self._tried = set[_Job]()  # of those that wait, whether they name a model
         self.reasons: Latest[_Job, str] = Latest(KEPT)
-        self._nameless = set[str]()  # folders that name no model now
         self.waiting: dict[_Job, None] = {}
         self._changed = threading.Condition()
         self._is_running = False
@@ -233,7 +225,7 @@ class DerivedPresets:
 
         A matched process whose command line names a file gets one too, if less of the job is assumed with that file.
         """
-        derived, waiting = {}, dict[_Job, None]()
+        derived, waiting, asked = {}, dict[_Job, None](), list[tuple[ProcessKey, PresetFile | None, _Job, Process]]()
         self.has_news = False
         for gpu in sample.gpus:
             for process in gpu.facts:
@@ -245,15 +237,18 @@ class DerivedPresets:
                     continue
                 job = (process.pid, process.started_at, process.command)
                 if job not in self._known:
-                    if not self._wait:
-                        waiting[job] = None
-                        continue
-                    self._look(job)
-                preset = self._known.get(job)
-                if preset is not None:
-                    preset = self._known[job] = preset.as_run_under(process.runtime)
-                    if first is None or len(preset.assumed) < len(first.assumed):
-                        derived[key] = preset
+                    waiting[job] = None
+                asked.append((key, first, job, process))
+        if self._wait:
+            self._answer_nameless(waiting)
+            for job in [job for job in waiting if job not in self._known]:
+                self._look(job)
+        for key, first, job, process in asked:
+            preset = self._known.get(job)
+            if preset is not None:
+                preset = self._known[job] = preset.as_run_under(process.runtime)
+                if first is None or len(preset.assumed) < len(first.assumed):
+                    derived[key] = preset
         if self._wait:
             self._confined.close()  # no sample may follow
         else:
@@ -271,31 +266,31 @@ class DerivedPresets:
             with self._changed:
                 if not self._changed.wait_for(lambda: self.waiting, IDLE):
                     self._is_running = False
-                    self._nameless.clear()
+                    self._tried.clear()
                     self._confined.close()
                     return
-                job = next(iter(self.waiting))
-            if job not in self._known:
-                self._look(job)
-                self.has_news |= self._known[job] is not None
+                new = [job for job in self.waiting if job not in self._tried]
+            self._answer_nameless(new)
+            named = next((job for job in self.waiting if job not in self._known), None)
+            if named is not None:
+                self._look(named)
+                self.has_news |= self._known[named] is not None
             with self._changed:
-                self.waiting.pop(job, None)
+                self.waiting = {job: None for job in self.waiting if job not in self._known}
+
+    def _answer_nameless(self, jobs: Collection[_Job]) -> None:
+        self._tried.update(jobs)
+        self._known.update(dict.fromkeys(_without_model(jobs)))
 
     def _look(self, job: _Job) -> None:
         pid, _, command = job
         if self._wait and len(self.problems) >= MOST_WAITS:
-            return
-        folder = _folder_of(pid, command)
-        if folder and folder in self._nameless:
-            self._known[job] = None
             return
         try:
             answer = self._derive(pid, command or "")
             self._known[job] = None if isinstance(answer, str) else answer
             if isinstance(answer, str) and answer:
                 self.reasons[job] = answer
-            elif folder and not answer and folder == _folder_of(pid, command):  # it has not ended meanwhile
-                self._nameless.add(folder)
         except ConfinedError as error:
             self._known[job], self.reasons[job] = None, str(error)
             if len(self.problems) < MOST_PROBLEMS:
