@@ -1,11 +1,14 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.jobs import matcher_of_library
-from vramtui.presets import PresetLibrary
+from vramtui.presets import PresetLibrary, bundled_folder
+from vramtui.presets.library import INDEX
 
 PRESET = """name = "Mine"
 [model]
@@ -19,15 +22,27 @@ kind = "train"
 """
 
 
-def test_bundled_presets_say_in_their_match_what_they_say_as_a_whole(tmp_path: Path) -> None:
-    library = PresetLibrary(tmp_path)
-    whole = [
-        Candidate(found.key, found.bundled, found.preset.match)
-        for found in library.all()
-        if found.preset.match is not None
-    ]
+def index_of(found: tuple[PresetFile, ...]) -> str:
+    """What `INDEX` has to hold; `python -m tests.presets.test_library_candidates` writes it."""
+    told = ((Path(one.path), one.preset.match) for one in found)
+    sizes = ((path.relative_to(bundled_folder()), (path.stat().st_size, match)) for path, match in told)
+    lines = (f'"{name}": {msgspec.json.encode(one).decode()}' for name, one in sizes)
+    return "{\n" + ",\n".join(sorted(lines)) + "\n}\n"
+
+
+def test_bundled_presets_say_in_the_index_what_they_say_as_a_whole(tmp_path: Path) -> None:
+    found = PresetLibrary(tmp_path).all()
+    assert (bundled_folder() / INDEX).read_text() == index_of(found), index_of.__doc__
+    whole = [Candidate(one.key, one.bundled, one.preset.match) for one in found if one.preset.match is not None]
     assert len(whole) > 50
     assert list(PresetLibrary(tmp_path).candidates()) == whole
+
+
+def test_a_bundled_preset_that_the_index_does_not_know_is_read(tmp_path: Path) -> None:
+    (tmp_path / "new.toml").write_text(f'{PRESET}[match]\nall = [["mine"]]\n')
+    (tmp_path / INDEX).write_text('{"new.toml": [7, {"all": [["other"]]}]}')
+    (new,) = PresetLibrary(tmp_path / "none", tmp_path).candidates()
+    assert new.match.all == (("mine",),)
 
 
 def test_of_a_persons_own_only_the_match_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +88,7 @@ def test_a_process_has_no_preset_whose_other_tables_are_broken(tmp_path: Path) -
     assert library.find("works") is not None
     assert library.find("broken") is None
     assert library.find("nobody") is None
+
+
+if __name__ == "__main__":
+    (bundled_folder() / INDEX).write_text(index_of(PresetLibrary(Path("/none")).all()))

@@ -35,10 +35,10 @@ def is_plain_file(name: str | Path) -> bool:
     return stat.S_ISREG(_mode(name) or 0)
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def stamp_of(path: Path | str) -> Stamp | None:
     """Time, size and inode of a file, which change with every write; None without a file."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - hundreds of presets, whose names are no paths yet
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
@@ -58,8 +58,8 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 SUFFIXES = (".json", ".safetensors", ".gguf")
 MOST_FILES = 4096
 # A model split into parts is named by its first; a projector of images is next to its model.
-_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.(gguf|safetensors)$")
-_PROJECTOR = re.compile(r"(?i)^mmproj|[-_.]mmproj[-_.]")
+_LATER_PART = r"-(?!00001)\d{5}-of-\d{5}\.(gguf|safetensors)$"
+_PROJECTOR = r"(?i)^mmproj|[-_.]mmproj[-_.]"
 
 
 def is_gguf(path: Path) -> bool:
@@ -91,7 +91,7 @@ def model_in(folder: Path) -> Path | tuple[str, ...] | None:
 
 def ggufs_in(folder: Path) -> list[Path]:
     """The GGUF files of a folder that hold models: a split one by its first part, no projectors."""
-    return [path for path in _model_files(folder, ".gguf") if not _PROJECTOR.search(path.name)]
+    return [path for path in _model_files(folder, ".gguf") if not re.search(_PROJECTOR, path.name)]
 
 
 def gguf_called(folder: Path, tag: str) -> Path:
@@ -110,4 +110,4 @@ def gguf_called(folder: Path, tag: str) -> Path:
 
 def _model_files(folder: Path, suffix: str) -> list[Path]:
     names = sorted(path for path in folder.iterdir() if path.name.endswith(suffix) and not path.name.startswith("."))
-    return [path for path in names[:MOST_FILES] if not _LATER_PART.search(path.name) and path.is_file()]
+    return [path for path in names[:MOST_FILES] if not re.search(_LATER_PART, path.name) and path.is_file()]

@@ -2,6 +2,7 @@
 
 import os
 import re
+from codecs import BOM_UTF8
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from vramtui.core.observation.matcher import Candidate
 
 load_preset = late("vramtui.presets.reader:load_preset")  # no preset is read before the first paint
-_MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-_KEYS, _ONLY_TOML = re.compile(r"^([a-z]+) *= *", re.MULTILINE), {"\\", "#", "'"}
+_MATCH = r"(?ms)^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)"
 _LINES_OF_TEXT = ('"""', "'''")  # text of several lines may contain a heading
+INDEX = "match.json"  # of the bundled folder: each file's size and `[match]`, which need not be read then
 
 
 class _File(NamedTuple):
     """A file as it was found; its `stamp` changes with it."""
 
-    path: Path
+    path: str
     bundled: bool
     stamp: Stamp | None
 
@@ -51,7 +52,7 @@ class PresetLibrary:
 
     def files(self) -> tuple[Path, ...]:
         """The files of all keys, in their order."""
-        return tuple(file.path for file in self._current_files().values())
+        return tuple(Path(file.path) for file in self._current_files().values())
 
     def get(self, key: str) -> PresetFile:
         """Return the preset with that key; raises UserError if there is none, or its file is broken."""
@@ -79,26 +80,33 @@ class PresetLibrary:
         returns None when a process matches it.
         """
         from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - only needed to watch processes
-        from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
 
         candidates: list[Candidate] = []
+        index, inside = dict[str, tuple[int, Match | None]](), len(os.fspath(self._bundled)) + 1
+        with suppress(OSError, msgspec.DecodeError):
+            index = msgspec.json.decode((self._bundled / INDEX).read_bytes(), type=dict[str, tuple[int, Match | None]])
         for key, file in self._current_files().items():
-            match = None
-            try:
-                # Only the table `[match]` of the file is read, if it has one.
-                text = read_plain(file.path, PRESET, file.path.name).decode("utf-8-sig")
-                table = _MATCH.search(text)
-                is_sure = "match" not in text if table is None else not any(ends in text for ends in _LINES_OF_TEXT)
-                if table is not None and is_sure:
-                    match = _match_of(table[1])
-            except (UserError, ValueError):
-                is_sure = False
-            if not is_sure:  # the whole file has to be read
-                preset_file = self.find(key)
-                match = None if preset_file is None else preset_file.preset.match
+            told = index.get(file.path[inside:]) if file.bundled else None
+            is_told = told is not None and file.stamp is not None and told[0] == file.stamp[1]
+            match = told[1] if told is not None and is_told else self._match_in(key, Path(file.path))
             if match is not None:
                 candidates.append(Candidate(key, file.bundled, match))
         return tuple(candidates)
+
+    def _match_in(self, key: str, path: Path) -> Match | None:
+        from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
+
+        with suppress(UserError, ValueError):  # only the table `[match]` of the file is read, if it has one
+            text = read_plain(path, PRESET, path.name).removeprefix(BOM_UTF8).decode()
+            table = re.search(_MATCH, text)
+            if table is None and "match" not in text:
+                return None
+            if table is not None and not any(ends in text for ends in _LINES_OF_TEXT):
+                from vramtui.core.base import toml  # noqa: PLC0415 - the bundled ones are in the index
+
+                return msgspec.convert(toml.loads(table[1]), Match)
+        preset_file = self.find(key)  # the whole file has to be read
+        return None if preset_file is None else preset_file.preset.match
 
     def find(self, key: str) -> PresetFile | None:
         """Return the preset with that key; None if there is none, or its file is broken."""
@@ -136,12 +144,14 @@ class PresetLibrary:
             files: dict[str, _File] = {}
             self._doubles = []
             for folder, bundled in ((self.user_folder, False), (self._bundled, True)):
-                for path in preset_files(folder):
-                    first = files.setdefault(path.stem, _File(path, bundled, stamp_of(path)))
-                    if first.path != path and first.bundled == bundled:
+                for name in _names_of_files(folder):
+                    key = name.rpartition("/")[2].removesuffix(".toml")
+                    first = files.setdefault(key, _File(name, bundled, stamp_of(name)))
+                    if first.path != name and first.bundled == bundled:
                         from vramtui.presets.reader import display_path  # noqa: PLC0415 - two files of one name are rare
 
-                        self._doubles.append(f"{display_path(path)}: {display_path(first.path)} has the same name")
+                        names = [display_path(Path(one)) for one in (name, first.path)]
+                        self._doubles.append(f"{names[0]}: {names[1]} has the same name")
             self._files = dict(sorted(files.items()))
         return self._files
 
@@ -149,32 +159,22 @@ class PresetLibrary:
         if key not in self._read:
             file = self._current_files()[key]
             try:
-                preset = load_preset(file.path)
-                self._read[key] = PresetFile(key=key, path=str(file.path), bundled=file.bundled, preset=preset)
+                path = Path(file.path)
+                preset = load_preset(path)
+                self._read[key] = PresetFile(key=key, path=str(path), bundled=file.bundled, preset=preset)
             except UserError as error:
                 self._read[key] = error
         return self._read[key]
 
 
-def _match_of(table: str) -> Match:
-    """Read the lines of a `[match]`. Without escapes, comments and literal strings they mean the same in JSON, which is
-    read in a tenth of the time.
-    """
-    before, *parts = _KEYS.split(table)
-    keys, values = parts[::2], parts[1::2]
-    if not before.strip() and not _ONLY_TOML & {*table} and len({*keys}) == len(keys):
-        with suppress(msgspec.DecodeError):
-            pairs = (f'"{key}":{value}' for key, value in zip(keys, values, strict=True))
-            return msgspec.json.decode(f"{{{','.join(pairs)}}}", type=Match)
-    from vramtui.core.base import toml  # noqa: PLC0415 - most are read without it
-
-    return msgspec.convert(toml.loads(table), Match)
-
-
 def preset_files(folder: Path) -> tuple[Path, ...]:
     """The TOML files in and below `folder`, sorted; without hidden ones, and links to folders are not followed."""
-    files: list[Path] = []
+    return tuple(map(Path, _names_of_files(folder)))
+
+
+def _names_of_files(folder: Path) -> list[str]:
+    files: list[str] = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += (Path(place, name) for name in names if name.endswith(".toml") and not name.startswith("."))
-    return tuple(sorted(files, key=os.fspath))
+        files += (f"{place}/{name}" for name in names if name.endswith(".toml") and not name.startswith("."))
+    return sorted(files)
