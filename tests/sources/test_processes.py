@@ -168,7 +168,7 @@ def test_another_users_process_that_may_not_be_seen(table: ProcessReader, monkey
 def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
     read = processes.read_bytes
 
-    def denied(path: str, most: int, **how: bool) -> bytes:
+    def denied(path: str, most: int = processes.LONGEST, **how: bool) -> bytes:
         if path.endswith("/cmdline"):
             raise PermissionError(path)
         return read(path, most, **how)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from . import ancestors
+from .ancestors import link_target, read_file
 from .containers import LONGEST_CGROUP, container_of
 from .nvml import plain
 from .runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
@@ -15,15 +16,6 @@ from .runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank
 RUNTIME = ("module_loading", "torch", "alloc_conf")
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)
 HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace this number (PROC_PID_INIT_INO)
-
-
-def read_file(path: str, most: int = 1 << 16) -> bytes:
-    """Return its content; nothing if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(most)
-    except OSError:
-        return b""
 
 
 def when_booted() -> float:
@@ -37,10 +29,7 @@ class Processes:
         self.boot = when_booted()
         self.ticks = os.sysconf("SC_CLK_TCK")
         self.page = os.sysconf("SC_PAGE_SIZE")
-        try:
-            self.private = os.readlink("/proc/self/ns/pid") != HOST_NAMESPACE
-        except OSError:
-            self.private = False
+        self.private = link_target("/proc/self/ns/pid") not in (HOST_NAMESPACE, "")
         self._cpu: dict[int, tuple[float, float]] = {}
         self._last: dict[int, dict[str, Any]] = {}
         self._above: dict[int, tuple[float, dict[str, Any] | None]] = {}
@@ -48,7 +37,7 @@ class Processes:
 
     def row(self, pid: int) -> dict[str, Any]:
         """The fields of a Process that the system knows."""
-        text = b"" if self.private and not has_device(pid) else read_file(f"/proc/{pid}/stat")
+        text = b"" if self.private and not has_device_open(pid) else read_file(f"/proc/{pid}/stat")
         if not text:
             if self.private:
                 return {"state": "unseen"}
@@ -115,10 +104,10 @@ class Processes:
         row["name"] = program_of(pid, row["command"], environment, ancestors.parent_of(known[1])) or row["name"]
 
 
-def has_device(pid: int) -> bool:
-    """Return whether it has one of NVIDIA's device files open: in a container the driver's pid may be another's."""
+def has_device_open(pid: int, device: str = "/dev/nvidia") -> bool:
+    """Return whether the process holds one of NVIDIA's device files; False if it may not be looked at."""
     folder = f"/proc/{pid}/fd"
     try:
-        return any(os.readlink(os.path.join(folder, name)).startswith("/dev/nvidia") for name in os.listdir(folder))
+        return any(link_target(f"{folder}/{name}").startswith(device) for name in os.listdir(folder))
     except OSError:
         return False

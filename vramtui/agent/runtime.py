@@ -16,13 +16,15 @@ import re
 import stat
 from typing import Any
 
+from .ancestors import link_target
+
 LONGEST_SETTING = 1024
 MOST_MAPS = 1 << 23  # bytes
 MOST_VERSION = 1 << 12
 # PyTorch reads them in this order (c10/core/AllocatorConfig.h, parseEnv).
 ALLOC_CONF = (b"PYTORCH_ALLOC_CONF", b"PYTORCH_CUDA_ALLOC_CONF")
-_LIBRARY = re.compile(rb" (/[^\n]*)/lib/libtorch[a-z_]*\.so")
-_VERSION = re.compile(rb"""__version__[^=\n]*=\s*['"]([0-9]+\.[0-9]+[0-9A-Za-z.+-]{0,40})['"]""")
+_LIBRARY = rb" (/[^\n]*)/lib/libtorch[a-z_]*\.so"
+_VERSION = rb"""__version__[^=\n]*=\s*['"]([0-9]+\.[0-9]+[0-9A-Za-z.+-]{0,40})['"]"""
 
 
 def module_loading_of(environment: bytes) -> str | None:
@@ -43,11 +45,11 @@ def alloc_conf_of(environment: bytes) -> str | None:
 
 def torch_of(pid: int) -> str | None:
     """Return the release of PyTorch that a process has loaded; None if it has none or cannot be read."""
-    library = _LIBRARY.search(_read(f"/proc/{pid}/maps", MOST_MAPS))
+    library = re.search(_LIBRARY, _read(f"/proc/{pid}/maps", MOST_MAPS))
     if library is None:
         return None
     folder = os.fsdecode(library.group(1))
-    match = _VERSION.search(_read(f"/proc/{pid}/root{folder}/version.py", MOST_VERSION))
+    match = re.search(_VERSION, _read(f"/proc/{pid}/root{folder}/version.py", MOST_VERSION))
     return match.group(1).decode("ascii") if match else None
 
 
@@ -71,11 +73,7 @@ def program_of(pid: int, command: str, environment: bytes, parent: str = "") -> 
     if "ipykernel" in command:
         notebook = os.path.basename(_value(environment, b"JPY_SESSION_NAME").decode("utf-8", "replace"))
         return "app:" + notebook if notebook.endswith(".ipynb") and notebook.isprintable() else None
-    try:
-        folder = os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        folder = ""
-    folders = "/".join([folder, *command.split(" ")[:3]]).lower().split("/")
+    folders = "/".join([link_target(f"/proc/{pid}/cwd"), *command.split(" ")[:3]]).lower().split("/")
     known = next((PROGRAMS[name] for name in folders if name in PROGRAMS), None)
     return "app:" + (known or parent) if known or parent in PARENTS else None
 

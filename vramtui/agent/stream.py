@@ -12,8 +12,9 @@ import traceback
 from typing import Any
 
 from . import counters
+from .ancestors import read_file
 from .nvml import ABSENCES, NO_INSTANCE, LostError, Nvml, plain
-from .processes import Processes, read_file
+from .processes import Processes
 
 FORMAT = 1  # of recordings
 BROKEN, NO_NVML = 1, 3  # exit codes

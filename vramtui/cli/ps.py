@@ -1,6 +1,5 @@
 """`vramtui ps`: the processes and their memory, on one host or several, once or again and again."""
 
-import csv
 import io
 import sys
 import threading
@@ -112,7 +111,8 @@ def ps(options: PsOptions = DEFAULTS) -> None:
         if any(isinstance(answer, SourceFailed) for answer in answers.values()):
             raise SystemExit(NO_SOURCE)
         return
-    here = hosts.popitem()[1] if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
+    kept = options.json or options.watch
+    here = hosts.popitem()[1] if hosts else open_source(source.demo, source.replay, options.feed, torch=kept)
     opened = with_gpus(here, options.gpu)
     if options.traffic:
         opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
@@ -181,6 +181,8 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", options: PsOptions)
     """Print a moment of each host; the only one has an empty name."""
     seen = {name: one for name, one in answers.items() if not isinstance(one, SourceFailed)}
     if options.csv:
+        import csv
+
         from vramtui.records.export.plain import safe_cell
 
         out = io.StringIO()

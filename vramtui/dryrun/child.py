@@ -119,7 +119,7 @@ class HostMemory(NamedTuple):
 
 def memory_for_jobs() -> HostMemory:
     """The memory of the host, or of the control group, this process's or one above, that has the least left."""
-    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.ancestors import read_file  # noqa: PLC0415 - `vramtui run` starts without it
     from vramtui.agent.stream import host_memory  # noqa: PLC0415 - `vramtui run` starts without it
 
     host, killed = host_memory(), 0
@@ -149,7 +149,7 @@ def memory_for_jobs() -> HostMemory:
 
 def kills_for_memory() -> list[bytes]:
     """How often the kernel killed a process as memory ran out, as it says since Linux 4.13."""
-    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.ancestors import read_file  # noqa: PLC0415 - `vramtui run` starts without it
 
     return re.findall(rb"^oom_kill \d+", read_file(f"{SYSTEM}/proc/vmstat"), re.MULTILINE)
 
@@ -171,7 +171,7 @@ def run_supervised(
         HostFullError: it was ended before it took the last of the memory, or the kernel killed one of its processes.
         CancelledError: `cancel` was set.
     """
-    from vramtui.agent.processes import read_file  # noqa: PLC0415 - `vramtui run` starts without it
+    from vramtui.agent.ancestors import read_file  # noqa: PLC0415 - `vramtui run` starts without it
     from vramtui.dryrun.shield import end_supervised, signal_all, started_by  # noqa: PLC0415 - run has none
 
     before = memory_for_jobs()

@@ -83,9 +83,9 @@ class MonitorSession:
 
     __slots__ = (
         "_alert_rules", "_alerts", "_basis", "_derived", "_is_quiet", "_is_told", "_job_presets", "_matcher", "_past",
-        "_predictions", "_sampler", "_selected", "_shared", "_tracker", "by_hand", "guesses", "history", "is_matching",
-        "job_memory", "jobs", "matched", "new_alerts", "predictor", "presets", "recorded", "recorded_peaks",
-        "run_writer", "sample", "variants", "whole",
+        "_predictions", "_sampler", "_selected", "_shared", "_torch_of", "_tracker", "by_hand", "guesses", "history",
+        "is_matching", "job_memory", "jobs", "matched", "new_alerts", "predictor", "presets", "recorded",
+        "recorded_peaks", "run_writer", "sample", "variants", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +97,7 @@ class MonitorSession:
         alert_rules: "AlertRules | None" = None,
         run_writer: "HistoryRunWriter | None" = None,
         derived: "DerivedPresets | None" = None,
+        torch_of: Callable[[int], str | None] | None = None,
     ) -> None:
         self.predictor = predictor or Predictor(LazyDefault())
         self.guesses = Guesses(self.predictor)
@@ -113,7 +114,7 @@ class MonitorSession:
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = self.presets.matcher().match
-        self._derived, self._basis = derived, MatchBasis()
+        self._derived, self._torch_of, self._basis = derived, torch_of, MatchBasis()
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets(lambda: self.predictor.traces)
         self._shared: Latest[tuple[int, int], tuple[PresetFile, PresetFile]] = Latest(KEPT)
@@ -237,6 +238,8 @@ class MonitorSession:
             matched = {**matched, **{key: one for key, one in presets.items() if key not in self.by_hand}}
         if self._derived is not None and self.is_matching:
             matched = self._derived.with_derived(sample, matched, self.by_hand)
+        if self._torch_of is not None:  # the samples do not have it
+            matched = {key: one.as_run_under(Runtime(torch=self._torch_of(key.pid))) for key, one in matched.items()}
         return self._over_ranks_seen(sample, matched)
 
     def _over_ranks_seen(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from vramtui.agent.ancestors import read_file
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
@@ -206,11 +207,7 @@ def _metrics(device: Path) -> dict[str, float | int]:
 
 def _read(path: Path) -> str:
     """Return its text; empty if it is missing or fails, as a sleeping card's files do."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MOST).strip()
-    except OSError:
-        return ""
+    return read_file(str(path), MOST).decode("utf-8", "replace").strip()
 
 
 def _number(text: str) -> int | None:

@@ -2,12 +2,11 @@
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
@@ -24,7 +23,7 @@ NARROWEST = 12
 NARROWEST_TEXT = 40
 WIDEST_HELP = 110
 GAP = 3
-_UNIT = re.compile(r"(?<=\d) (?=%|[KMGT]i?B\b)")
+_UNIT = r"(?<=\d) (?=%|[KMGT]i?B\b)"
 
 
 def print_json(document: object, *, single: bool = True) -> None:
@@ -89,16 +88,24 @@ def columns_of(text: str) -> int:
 
 def table_width() -> int:
     """Columns that a table may take: the terminal's; in a pipe or a file as many as it wants."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WHOLE
+    return terminal_columns() if sys.stdout.isatty() else WHOLE
+
+
+def terminal_columns(otherwise: int = 80, *streams: TextIO | None) -> int:
+    """As COLUMNS or the first terminal has it, like shutil, which takes a millisecond to load; `otherwise` without."""
+    with suppress(ValueError):
+        if (asked := int(os.environ.get("COLUMNS", ""))) > 0:
+            return asked
+    for stream in (sys.__stdout__, *streams):
+        with suppress(AttributeError, ValueError, OSError):  # it is closed, or no terminal
+            if columns := os.get_terminal_size(stream.fileno()).columns:  # type: ignore[union-attr]  # None is suppressed
+                return columns
+    return otherwise
 
 
 def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
     """Columns for sentences: the terminal's, also where they reach it by `| head`; `in_a_pipe` of them elsewhere."""
-    columns = shutil.get_terminal_size((0, 0)).columns
-    if not columns:
-        with suppress(OSError, ValueError, AttributeError):  # standard error is not a terminal either, or closed
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    return max(columns or in_a_pipe, NARROWEST_TEXT)
+    return max(terminal_columns(in_a_pipe, sys.stderr), NARROWEST_TEXT)
 
 
 def print_wrapped(text: str, width: int) -> None:
@@ -110,13 +117,16 @@ def print_wrapped(text: str, width: int) -> None:
 
 def filled(text: str, width: int, first: str = "", rest: str = "  ", *, break_long_words: bool = True) -> str:
     """`text` broken between words, but not between a number and its unit."""
+    text = printable(text)
+    if text.isprintable() and text[-1:] not in ("", " ") and len(first) + len(text) <= width:
+        return first + text  # as textwrap has it, which takes a millisecond to load
     wrapper = textwrap.TextWrapper(width, first, rest, break_on_hyphens=False, break_long_words=break_long_words)
-    return wrapper.fill(_UNIT.sub("\xa0", printable(text))).replace("\xa0", " ")
+    return wrapper.fill(re.sub(_UNIT, "\xa0", text)).replace("\xa0", " ")
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
     """A page's `text` in lines as wide as the terminal: `first` before the first of them, `rest` before the others."""
-    width = min(WIDEST_HELP, max(NARROWEST_TEXT, shutil.get_terminal_size((WIDEST_HELP, 24)).columns))
+    width = min(WIDEST_HELP, max(NARROWEST_TEXT, terminal_columns(WIDEST_HELP)))
     return filled(text, width, first, first if rest is None else rest).splitlines()
 
 

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
 
 # A word, or a command in backquotes with what stands right behind it.
-_WORD = re.compile(r"`[^`]*`\S*|\S+")
+_WORD = r"`[^`]*`\S*|\S+"
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 # What is wrong with a path, and no fault of the program's.
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -29,7 +28,7 @@ NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
 NOT_KNOWN = 4
-INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTED = 128 + 2  # SIGINT
 ROOM = 16  # files that a dashboard or a server opens at once: ten for itself, and what it reads meanwhile
 RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
@@ -81,7 +80,7 @@ def for_terminal(text: str) -> str:
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
         lines.append(indent if len(line) > width else line)
-        for word in _WORD.findall(line) if len(line) > width else ():
+        for word in re.findall(_WORD, line) if len(line) > width else ():
             if lines[-1].strip() and len(lines[-1]) + len(word) + 1 > width:
                 lines.append(f"{indent}  {word}")
             else:
@@ -118,6 +117,8 @@ def require_open_files(least: int = ROOM) -> None:
 
 def on_end_signals(end: Callable[[], None]) -> None:
     """Call `end` for Ctrl-C, a request to end, and a terminal that is closed, instead of what they do by default."""
+    import signal
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: end())
 

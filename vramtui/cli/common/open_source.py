@@ -1,9 +1,7 @@
 """The source of a command's samples: this machine, the demo, a recording, a feed, or other hosts."""
 
 import contextlib
-import getpass
 import os
-import shutil
 import sys
 import threading
 import time
@@ -37,8 +35,8 @@ DEMO = "This is the built-in demo: its GPUs are not real."
 
 class OpenedSource(msgspec.Struct, frozen=True):
     """A source, the sentence to show above it, the recording that it plays, what its jobs tell, the peaks that its
-    samples do not show, and what is known of the time before it was opened (each or None). `elsewhere` where its
-    processes are not this machine's.
+    samples do not show, what is known of the time before it was opened, and what tells a process's PyTorch where its
+    samples do not (each or None). `elsewhere` where its processes are not this machine's.
     """
 
     source: Source
@@ -48,6 +46,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
     peaks: "RecordedPeaks | None" = None
     elsewhere: bool = False
     past: "EarlierSamples | None" = None
+    torch_of: Callable[[int], str | None] | None = None
 
     @property
     def is_real(self) -> bool:
@@ -72,14 +71,16 @@ def use_one_heap(*, lasting: bool = False) -> None:
 
 
 def open_source(
-    *,
     demo: bool = False,
     replay: Path | None = None,
     feed: str | None = None,
     fall_back: bool = False,
     at_once: bool = False,
+    torch: bool = True,
 ) -> OpenedSource:
-    """The source the options ask for; this machine's GPUs by default."""
+    """The source the options ask for; this machine's GPUs by default, without the `torch` of its processes if only
+    estimates need it.
+    """
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
     use_one_heap(lasting=at_once)
     if len(asked) > 1:
@@ -128,7 +129,13 @@ def open_source(
         source = pick_source()
         if at_once and isinstance(source, ScreenSource):
             source.shorten_first_read()
-        return OpenedSource(source)
+        leave_torch = None if torch else getattr(source, "leave_torch", None)
+        if leave_torch is None:
+            return OpenedSource(source)
+        from vramtui.agent.runtime import torch_of
+
+        leave_torch()
+        return OpenedSource(source, torch_of=torch_of)
     except SourceFailed as error:
         if not fall_back:
             raise
@@ -154,7 +161,7 @@ def session_of(opened: OpenedSource, matcher: "Matcher | None" = None, **options
     from vramtui.monitor.session import MonitorSession
     from vramtui.presets import PresetLibrary
 
-    session = MonitorSession(jobs=opened.jobs or tuple, **options)
+    session = MonitorSession(jobs=opened.jobs or tuple, torch_of=opened.torch_of, **options)
     session.recorded_peaks = opened.peaks
     session.match_by((matcher or matcher_of_library(PresetLibrary())).match)
     return session
@@ -278,6 +285,9 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
     commands = dict.fromkeys(ssh.host_names(asked.host or (), settings_in_force().hosts), ssh.ssh_arguments)
     handshakes = ssh.Handshakes()
     if asked.slurm:
+        import getpass
+        import shutil
+
         nodes, user = ssh.job_hosts(asked.slurm)
         if shutil.which("srun") is not None and (os.geteuid() == 0 or getpass.getuser() == user):
             commands |= {node: partial(ssh.srun_arguments, number) for node, number in nodes.items()}

@@ -1,6 +1,5 @@
 """Errors that are meant for people: each carries one plain sentence, ready to be shown."""
 
-import shlex
 import sys
 from collections.abc import Iterable
 
@@ -99,4 +98,6 @@ def install_hint(extra: str) -> str:
         return f"uv tool install {wanted}"
     if "/pipx/venvs/" in sys.prefix:
         return f"pipx inject vramtui {wanted}"
+    import shlex  # noqa: PLC0415 - only in this sentence
+
     return f"{shlex.quote(sys.executable)} -m pip install {wanted}"

@@ -8,7 +8,6 @@ import gc
 import importlib
 import marshal
 import re
-import string
 import sys
 import typing
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ DEFERRED = (
     "typing_extensions", "unicodedata", "urllib.parse", "uuid",
 )  # fmt: skip
 # The names of characters that are keys; of letters and digits none is asked for.
-PUNCTUATION = dict(zip(" " + string.punctuation, (
+PUNCTUATION = dict(zip(" !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", (
     "SPACE", "EXCLAMATION MARK", "QUOTATION MARK", "NUMBER SIGN", "DOLLAR SIGN", "PERCENT SIGN", "AMPERSAND",
     "APOSTROPHE", "LEFT PARENTHESIS", "RIGHT PARENTHESIS", "ASTERISK", "PLUS SIGN", "COMMA", "HYPHEN-MINUS",
     "FULL STOP", "SOLIDUS", "COLON", "SEMICOLON", "LESS-THAN SIGN", "EQUALS SIGN", "GREATER-THAN SIGN",
@@ -35,13 +34,11 @@ PUNCTUATION = dict(zip(" " + string.punctuation, (
 ), strict=True))  # fmt: skip
 CHARACTERS = {name: character for character, name in PUNCTUATION.items()}
 # Other keys, which are asked for as characters too.
-KEYS = re.compile(
-    ".|UP|DOWN|LEFT|RIGHT|HOME|END|PAGEUP|PAGEDOWN|ENTER|ESCAPE|TAB|BACKSPACE|DELETE|INSERT|SLASH|F[0-9]+"
-)
+KEYS = ".|UP|DOWN|LEFT|RIGHT|HOME|END|PAGEUP|PAGEDOWN|ENTER|ESCAPE|TAB|BACKSPACE|DELETE|INSERT|SLASH|F[0-9]+"
 
 TRUTH = {"True": True, "False": False, "None": None}
-LITERAL = re.compile(r"'[^'\\]*'|-?[1-9]\d*|0|\b(?:True|False|None)\b")
-LITERALS = re.compile(rf"\((?:(?:{LITERAL.pattern}), ?)+\)")
+LITERAL = r"'[^'\\]*'|-?[1-9]\d*|0|\b(?:True|False|None)\b"
+LITERALS = rf"\((?:(?:{LITERAL}), ?)+\)"
 PICKLE = b"\x80"  # how a pickle begins, and nothing of marshal's
 
 
@@ -98,7 +95,7 @@ class UnicodeNames(LateModule):
         return PUNCTUATION.get(character) or load(self.__name__).name(character, *default)
 
     def lookup(self, name: str) -> str:
-        if KEYS.fullmatch(name):
+        if re.fullmatch(KEYS, name):
             raise KeyError(name)
         return CHARACTERS.get(name) or load(self.__name__).lookup(name)
 
@@ -118,7 +115,7 @@ class Literals(LateModule):
 
     def literal_eval(self, text: str) -> Any:  # noqa: ANN401 - what the text says
         """Arguments of a key are numbers, words and truth values: `('batch size', -1,)`."""
-        words = LITERAL.findall(text) if LITERALS.fullmatch(text) else None
+        words = re.findall(LITERAL, text) if re.fullmatch(LITERALS, text) else None
         if words is None:
             return load(self.__name__).literal_eval(text)
         return tuple(word[1:-1] if word[0] == "'" else TRUTH[word] if word in TRUTH else int(word) for word in words)

@@ -28,7 +28,7 @@ _SUFFIXES = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE = r"(?i)\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*"
 
 
 def format_bytes(count: int | None, digits: int = 1) -> str:
@@ -124,7 +124,7 @@ def format_duration(seconds: float | None) -> str:
 
 def is_size(text: str) -> bool:
     """Return whether `text` is a number with a unit: `24GiB`, `80g`."""
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     return match is not None and match[2] != "" and match[2].lower() in _SUFFIXES
 
 
@@ -142,7 +142,7 @@ def parse_size(text: str) -> int:
     """Bytes from text such as `24GiB`, `24 GB`, `512`, `1.5g`; a bare letter means the binary unit. Raises UserError if
     the text is not a size.
     """
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     unit = _SUFFIXES.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise UserError(f"{shortened(text)!r} is not a size; write it like 24GiB, 512MiB or 80GB")

@@ -38,7 +38,7 @@ def vendor_of(name: str) -> str:
 
 
 # AMD's, Intel's and Apple's cards, by how their names begin once they are plain.
-_OTHER_MAKERS = re.compile(
+_OTHER_MAKERS = (
     r"(?:amd)?(?:instinct)?mi\d{2,3}|(?:amd)?(?:radeon|rx\d|wx\d)|(?:intel)?(?:gaudi|arc)|m\d(?:pro|max|ultra)"
 )
 # Of its memory a card keeps about so much from programs, fitted to those of the table that were seen: MiB, and a share.
@@ -74,10 +74,10 @@ DEFAULT_CARD = "H100"
 CardGroup = Literal["data centre", "workstation", "consumer", "desk and embedded"]
 CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)
 # Whole small computers; RTX for workstations (formerly Quadro); GeForce and Titan. All others are for servers.
-_GROUPS: tuple[tuple[re.Pattern[str], CardGroup], ...] = (
-    (re.compile(r"GB10$|Jetson"), "desk and embedded"),
-    (re.compile(r"RTX[68]000$|A[2456][05]00$|.*Ada$|RTXPRO"), "workstation"),
-    (re.compile(r"GTX|RTX|Titan"), "consumer"),
+_GROUPS: tuple[tuple[str, CardGroup], ...] = (
+    (r"GB10$|Jetson", "desk and embedded"),
+    (r"RTX[68]000$|A[2456][05]00$|.*Ada$|RTXPRO", "workstation"),
+    (r"GTX|RTX|Titan", "consumer"),
 )
 # What nvidia-smi's names hold besides the card's own.
 _BESIDE = (
@@ -86,7 +86,7 @@ _BESIDE = (
 )  # fmt: skip
 
 
-_SIZED = re.compile(r"-\d+GB$")
+_SIZED = r"-\d+GB$"
 
 
 def card(name: str) -> Device:
@@ -98,7 +98,7 @@ def card(name: str) -> Device:
     # People call consumer cards only by their number: 4090 is RTX4090, 1080ti is GTX1080Ti.
     known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
-        if _OTHER_MAKERS.match(plain):
+        if re.match(_OTHER_MAKERS, plain):
             raise UserError(
                 f"{name!r} is not an NVIDIA GPU, and estimates know only CUDA; --memory takes any GPU's size"
             )
@@ -115,12 +115,12 @@ def card(name: str) -> Device:
 def sizes_of(name: str) -> tuple[Device, ...]:
     """The GPUs of a name that exists with several memory sizes and states none; empty for any other name."""
     try:
-        base = _SIZED.sub("", card(name).name)
+        base = re.sub(_SIZED, "", card(name).name)
     except UserError:
         return ()
     if base == "RTX6000" and "quadro" not in name.lower():  # three generations bear the name
         return tuple(device for device in COMPARED if device.name in {"RTX6000", "RTX6000Ada", "RTXPRO6000"})
-    same = tuple(device for device in COMPARED if _SIZED.sub("", device.name) == base)
+    same = tuple(device for device in COMPARED if re.sub(_SIZED, "", device.name) == base)
     return same if len(same) > 1 and _plain(base).removeprefix("rtx") == _plain(name).removeprefix("rtx") else ()
 
 
@@ -148,7 +148,7 @@ def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -
 
 
 def group_of(name: str) -> CardGroup:
-    return next((group for pattern, group in _GROUPS if pattern.match(name)), "data centre")
+    return next((group for pattern, group in _GROUPS if re.match(pattern, name)), "data centre")
 
 
 def _plain(name: str) -> str:

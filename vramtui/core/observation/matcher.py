@@ -57,21 +57,14 @@ class Matcher:
         ordered = sorted(self._candidates, key=lambda one: (one.bundled, one.key))
         return [(one.key, _Rule(one.match)) for one in ordered]
 
-    @cached_property
-    def _rules_by_word(self) -> dict[str, list[int]]:
-        """The places of the rules that need one of these words: few command lines have the longer words of a rule."""
-        places: dict[str, list[int]] = {}
-        for at, (_, rule) in enumerate(self._rules):
-            for word in rule.rarest:
-                places.setdefault(word, []).append(at)
-        return places
-
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
         """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
         if not any(gpu.processes for gpu in sample.gpus) or (not self._rules and not by_hand):
             return matched
         pids = {key.pid for key in by_hand}
+        texts: list[_Answer | None] = []
+        new: dict[_Answer, tuple[Gpu, Process, PresetFile | None]] = {}
         for gpu in sample.gpus:
             for process in gpu.facts:
                 text: _Answer = (process.command, process.name, process.user, gpu.name, process.runtime)
@@ -80,32 +73,47 @@ class Matcher:
                 if key is not None and key in by_hand:
                     chosen = self._get(by_hand[key] or "")
                     if chosen is None:
+                        texts.append(None)
                         continue
                     text = (*text, chosen.key)
                 if text not in self._answers:  # each distinct text is searched once
-                    self._answers[text] = self._search(gpu, process, chosen)
-                self._answers.move_to_end(text)
-                preset = self._answers[text]
+                    new[text] = gpu, process, chosen
+                texts.append(text)
+        if new:
+            self._search(new)
+        everyone = ((gpu, process) for gpu in sample.gpus for process in gpu.facts)
+        for (gpu, process), known in zip(everyone, texts, strict=True):
+            if known is not None:
+                self._answers.move_to_end(known)
+                preset = self._answers[known]
                 if preset is not None:
-                    matched[key or process_key(sample.host.name, gpu, process)] = preset
+                    matched[process_key(sample.host.name, gpu, process)] = preset
         most = max(LEAST_ANSWERS, 2 * sum(len(gpu.processes) for gpu in sample.gpus))
         while len(self._answers) > most:
             self._answers.popitem(last=False)
         return matched
 
-    def _search(self, gpu: Gpu, process: Process, chosen: PresetFile | None) -> PresetFile | None:
-        """Return the chosen preset, or the first whose own rules hold, with the values of the process."""
-        if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
-            return chosen  # the dry run of the process's own command
-        command, text = (process.command or "")[:MOST_SEARCHED], _searched(process)
-        places = sorted({at for word, places in self._rules_by_word.items() if word in text for at in places})
-        rules = (self._rules[at] for at in places)
-        fitting = (self._get(key) for key, rule in rules if rule.holds(text, process.user, gpu.name))
-        for preset in fitting if chosen is None else (chosen,):
-            adapted = None if preset is None else self._adapt(preset, command, chosen is not None)
-            if adapted is not None:
-                return adapted.as_run_under(process.runtime)
-        return None
+    def _search(self, new: dict[_Answer, tuple[Gpu, Process, PresetFile | None]]) -> None:
+        """Answer each with its chosen preset, or the first whose own rules hold, with the values of the process."""
+        searched = [_searched(process) for _, process, _ in new.values()]
+        # Few of the rules hold for any of them, and few command lines have the longer words of one.
+        all_lines, by_word = "\n".join(searched), dict[str, list[tuple[int, str, _Rule]]]()
+        for at, (key, rule) in enumerate(self._rules):
+            if rule.may_hold(all_lines):
+                for word in rule.rarest:
+                    by_word.setdefault(word, []).append((at, key, rule))
+        for line, (answer, (gpu, process, chosen)) in zip(searched, new.items(), strict=True):
+            self._answers[answer] = chosen
+            if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
+                continue  # the dry run of the process's own command
+            near = {place[0]: place for word, places in by_word.items() if word in line for place in places}
+            rules = (near[at] for at in sorted(near))
+            fitting = (self._get(key) for _, key, rule in rules if rule.holds(line, process.user, gpu.name))
+            command = (process.command or "")[:MOST_SEARCHED]
+            offers = fitting if chosen is None else (chosen,)
+            adapted = (self._adapt(one, command, chosen is not None) for one in offers if one is not None)
+            first = next((one for one in adapted if one is not None), None)
+            self._answers[answer] = None if first is None else first.as_run_under(process.runtime)
 
 
 class MatchBasis:
@@ -147,6 +155,10 @@ class _Rule:
         self._is_empty = not match.all and match.user is None and match.gpu is None
         shortest = {min((len(word) for word, _ in words), default=0): words for words in self._all}
         self.rarest = [word for word, _ in shortest[max(shortest)]] if shortest else [""]  # one of them has to be there
+
+    def may_hold(self, lines: str) -> bool:
+        """Return whether it can hold for one of these command lines, in lower case."""
+        return all(any(word in lines for word, _ in words) for words in self._all)
 
     def holds(self, text: str, user: str | None, gpu: str) -> bool:
         """Return whether a process with the command line `text`, in lower case, is one of these jobs."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -12,10 +12,12 @@ from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.history import History, Peak
-from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile, explicit_values
 from vramtui.core.schema.workload import Parallel, Workload
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
 LedgerOf = Callable[[Gpu, Process, int | None], Ledger]
@@ -83,7 +85,7 @@ class RecordedTick(NamedTuple):
     """
 
     sample: Sample
-    jobs: Sequence[ObservedJob] = ()
+    jobs: "Sequence[ObservedJob]" = ()
     predictions: Mapping[ProcessKey, Prediction] = MappingProxyType({})
     peaks: Mapping[ProcessKey, Peak] = MappingProxyType({})
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Collection, Mapping
 
-from vramtui.agent.processes import HOST_NAMESPACE, read_file
+from vramtui.agent.ancestors import link_target, read_file
+from vramtui.agent.processes import HOST_NAMESPACE, has_device_open
 from vramtui.agent.stream import host_memory, load
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Host
@@ -103,26 +104,6 @@ class PidNamespace:
         return self.private
 
 
-def has_device_open(pid: int, device: str = "/dev/nvidia") -> bool:
-    """Return whether the process holds one of NVIDIA's device files; False if it may not be looked at."""
-    folder = f"/proc/{pid}/fd"
-    try:
-        return any(link_target(f"{folder}/{name}").startswith(device) for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
-    except OSError:
-        return False
-
-
-def link_target(path: str) -> str:
-    """Return the target of a link of /proc; empty if there is no link."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - as above
-    except OSError:
-        return ""
-
-
 def own_namespace() -> str | None:
     """Return the kernel's name of this process's pid namespace; None if unknown."""
-    try:
-        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name such as pid:[4026531836], not a path
-    except OSError:
-        return None
+    return link_target("/proc/self/ns/pid") or None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, parent_of
+from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, parent_of, read_bytes, read_file
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
@@ -42,9 +42,8 @@ FIRST_AT_ONCE = 64  # processes in it, or fewer where the screen has room for fe
 INTRODUCE_AT_ONCE = 8  # processes between two looks at the clock of the work, which are slow on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-ONE_PAGE = 4096  # bytes; the kernel describes one process in fewer
 # Names of variables whose values are secret, and names and passwords in addresses.
-_SECRET, _LOGIN, MASK = re.compile("TOKEN|KEY|PASS|SECRET|CREDENTIAL", re.IGNORECASE), re.compile("//[^/@\\s]+@"), "***"
+_SECRET, _LOGIN, MASK = "(?i)TOKEN|KEY|PASS|SECRET|CREDENTIAL", "//[^/@\\s]+@", "***"
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
@@ -77,6 +76,7 @@ class ProcessReader:
         self._entries: dict[int, _Entry] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
+        self.asks_torch = True
         # Seconds of work and processes of the next update: who looks once, as `ps` does, needs all of them.
         self._limits: tuple[float, float] = (math.inf, math.inf)
 
@@ -160,7 +160,10 @@ class ProcessReader:
             new = {"cpu_percent": share, "host_memory": pages * PAGE if state == "running" else None}
             facts = msgspec.structs.replace(facts, name=facts.name or name, state=state, **new)
             if is_unnamed(facts.container) and now - entry.container_at > ASK_AGAIN + 1:
-                facts = msgspec.structs.replace(facts, container=_container(pid, _environment(pid)))
+                container = container_of(
+                    read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), read_file(f"/proc/{pid}/environ", LONGEST)
+                )
+                facts = msgspec.structs.replace(facts, container=container)
                 entry.container_at = now
             entry.cpu_seconds = cpu_seconds
             entry.note(facts)
@@ -183,7 +186,7 @@ class ProcessReader:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         # A title that a process gave itself may end without the zero.
         command = os.fsdecode(text.removesuffix(b"\0")).replace("\0", " ")[:LONGEST_COMMAND]
-        environment = _environment(pid)
+        environment = read_file(f"/proc/{pid}/environ", LONGEST)
         rank = rank_of(environment, os.uname().nodename)
         loading: ModuleLoading | None = None
         if (setting := module_loading_of(environment)) is not None:
@@ -200,24 +203,16 @@ class ProcessReader:
             else program_of(pid, command, environment, parent_of(ancestors, seen=above)) or facts.name,
             command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
-            container=_container(pid, environment),
+            container=container_of(read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment),
             # Those when it was first seen.
             ancestors=None
             if ancestors is None
             else Ancestors(pids=tuple(ancestors["pids"]), command=printable(ancestors["command"])),
             module_loading=loading,
-            torch=torch_of(pid),
+            torch=torch_of(pid) if self.asks_torch else None,
             alloc_conf=alloc_conf_of(environment),
             absent={},
         )
-
-
-def _environment(pid: int) -> bytes:
-    """Return its environment at its start; empty if it may not be read."""
-    try:
-        return read_bytes(f"/proc/{pid}/environ", LONGEST)
-    except OSError:
-        return b""
 
 
 def environment_of(pid: int, started_at: float | None) -> dict[str, str]:
@@ -231,20 +226,12 @@ def environment_of(pid: int, started_at: float | None) -> dict[str, str]:
         return {}
     if stat is None or not is_own or started_at != round(boot_time() + stat[3] / CLOCK_TICKS, 2):
         return {}
-    pairs = (entry.partition("=") for entry in os.fsdecode(_environment(pid)).split("\0"))
+    pairs = (entry.partition("=") for entry in os.fsdecode(read_file(f"/proc/{pid}/environ", LONGEST)).split("\0"))
     return {
-        printable(name): MASK if _SECRET.search(name) else printable(_LOGIN.sub(rf"//{MASK}@", value))
+        printable(name): MASK if re.search(_SECRET, name) else printable(re.sub(_LOGIN, rf"//{MASK}@", value))
         for name, equals, value in sorted(pairs)
         if equals
     }
-
-
-def _container(pid: int, environment: bytes) -> str | None:
-    """Return the container or Slurm job that it runs in."""
-    try:
-        return container_of(read_bytes(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment)
-    except OSError:
-        return None
 
 
 def user_name(uid: int) -> str:
@@ -259,13 +246,13 @@ def user_name(uid: int) -> str:
 
 def real_user(pid: int) -> int:
     """Return the uid of the process's real user; raises OSError if it does not exist, or may not be looked at."""
-    return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
+    return int(read_bytes(f"/proc/{pid}/status").partition(b"\nUid:")[2].split(None, 1)[0])
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int, int] | None:
     """Return name, state, CPU seconds, start in clock ticks after boot, resident pages, parent; None if it is gone."""
     try:
-        text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE, is_line=True)
+        text = read_bytes(f"/proc/{pid}/stat", is_line=True)
     except OSError:
         return None
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
@@ -273,21 +260,6 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int, int] | None:
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
     cpu_seconds = (int(rest[11]) + int(rest[12])) / CLOCK_TICKS
     return name, rest[0], cpu_seconds, int(rest[19]), int(rest[21]), int(rest[1])
-
-
-def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
-    """Read the first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long. The
-    kernel gives a file that `is_line` whole at the first read. Raises OSError if it does not exist, or may not be read.
-    """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        text = part = os.read(file, min(most, 4 * ONE_PAGE))  # more takes longer to make room for than to read
-        while len(part) >= ONE_PAGE and len(text) < most and not is_line:  # the kernel gives at most a page of some
-            part = os.read(file, most - len(text))
-            text += part
-        return text
-    finally:
-        os.close(file)
 
 
 @cache

@@ -87,6 +87,10 @@ class NvmlSource:
     def shorten_first_read(self) -> None:
         self._processes.shorten_first_read()
 
+    def leave_torch(self) -> None:
+        """Do not look for the PyTorch of processes, which takes longest of all: who needs it of a few looks itself."""
+        self._processes.asks_torch = False
+
     def open(self) -> None:
         """Begin to talk to the driver; `read` does so by itself; raises SourceFailed if NVML cannot be initialised."""
         with self._opening:
