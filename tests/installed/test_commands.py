@@ -45,15 +45,16 @@ def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
 
 @pytest.mark.pty
 def test_with_nothing_compiled_and_a_net_whose_tables_are_compressed(
-    run: Run, stand_in: StandIn, open_terminal: Open, tmp_path: Path
+    run: Run, stand_in: StandIn, open_terminal: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(tmp_path / "empty")}
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "empty"))
     with sleepers([("python", "train.py", "resnet50", "--batch-size=64")]) as (pid,):
         stand_in.busy.processes.append(StubProcess(pid, GIB))
         stand_in.show()
-        rows = json.loads(run("ps", "--json", **bare).stdout)["gpus"][0]["processes"]
+        rows = json.loads(run("ps", "--json").stdout)["gpus"][0]["processes"]
         assert [row["outlook"] != [] for row in rows] == [False, False, True]
-        open_terminal(**bare).wait_for("resnet50")
+        open_terminal().wait_for("resnet50")
 
 
 def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: StandIn, tmp_path: Path) -> None:

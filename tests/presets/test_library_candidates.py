@@ -34,8 +34,7 @@ def test_bundled_presets_say_in_the_index_what_they_say_as_a_whole(tmp_path: Pat
     found = PresetLibrary(tmp_path).all()
     assert (bundled_folder() / INDEX).read_text() == index_of(found), index_of.__doc__
     whole = [Candidate(one.key, one.bundled, one.preset.match) for one in found if one.preset.match is not None]
-    assert len(whole) > 50
-    assert list(PresetLibrary(tmp_path).candidates()) == whole
+    assert list(PresetLibrary(tmp_path).candidates()) == whole != []
 
 
 def test_a_bundled_preset_that_the_index_does_not_know_is_read(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from tests.examples import Clock
 from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Stage
 from tests.stub.world import MIB, StubProcess
+from vramtui.agent import ancestors, stream
 from vramtui.agent import processes as agent_processes
-from vramtui.agent import stream
-from vramtui.agent.ancestors import LONGEST_COMMAND
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Absence, Process
 from vramtui.sources.host import host, processes
@@ -166,9 +165,9 @@ def test_another_users_process_that_may_not_be_seen(table: ProcessReader, monkey
 
 
 def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = processes.read_bytes
+    read = ancestors.read_bytes
 
-    def denied(path: str, most: int = processes.LONGEST, **how: bool) -> bytes:
+    def denied(path: str, most: int = ancestors.ONE_PAGE, **how: bool) -> bytes:
         if path.endswith("/cmdline"):
             raise PermissionError(path)
         return read(path, most, **how)
@@ -192,7 +191,10 @@ def test_a_user_without_a_name_or_letters_that_the_terminal_has(monkeypatch: pyt
 def test_an_engines_title_stands_for_the_command_that_started_it(table: ProcessReader, title: str) -> None:
     with sleepers([(title,)]) as (pid,):
         table.update([pid])
-        assert table.row(pid, "gpu", "C", 1, None).command == " ".join(psutil.Process().cmdline())[:LONGEST_COMMAND]
+        assert (
+            table.row(pid, "gpu", "C", 1, None).command
+            == " ".join(psutil.Process().cmdline())[: ancestors.LONGEST_COMMAND]
+        )
 
 
 def test_names_with_brackets_and_the_machines_work_are_those_of_psutil() -> None:
@@ -238,8 +240,8 @@ def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
 
 
 def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not host.has_device_open(NOBODY)
-    assert host.link_target("/proc/self/exe").startswith("/")
+    assert not agent_processes.has_device_open(NOBODY)
+    assert ancestors.link_target("/proc/self/exe").startswith("/")
     for own in (HOST_NAMESPACE, None):
         monkeypatch.setattr(host, "own_namespace", lambda own=own: own)
         assert not PidNamespace().private

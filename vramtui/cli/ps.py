@@ -111,8 +111,8 @@ def ps(options: PsOptions = DEFAULTS) -> None:
         if any(isinstance(answer, SourceFailed) for answer in answers.values()):
             raise SystemExit(NO_SOURCE)
         return
-    kept = options.json or options.watch
-    here = hosts.popitem()[1] if hosts else open_source(source.demo, source.replay, options.feed, torch=kept)
+    wants_torch = options.json or options.watch
+    here = hosts.popitem()[1] if hosts else open_source(source.demo, source.replay, options.feed, torch=wants_torch)
     opened = with_gpus(here, options.gpu)
     if options.traffic:
         opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))

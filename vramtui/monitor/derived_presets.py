@@ -175,17 +175,17 @@ def _without_model(jobs: Collection[_Job]) -> list[_Job]:
     """Those of the jobs that name no model, neither in their command nor by a `config.json` in their folder; a folder
     that hangs, as those looked at after it, may have one.
     """
-    nameless, found = [job for job in jobs if _is_nameless(job[2])], list[_Job]()
+    nameless, without = [job for job in jobs if _is_nameless(job[2])], list[_Job]()
 
     def look() -> None:
         # False in another user's folder, and `exists` of os.path takes half as long again.
-        found.extend(job for job in nameless if not os.access(f"/proc/{job[0]}/cwd/config.json", os.F_OK))
+        without.extend(job for job in nameless if not os.access(f"/proc/{job[0]}/cwd/config.json", os.F_OK))
 
     if nameless:
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
         thread.join(FOLDER_ANSWERS)
-    return list(found)
+    return list(without)
 
 
 class DerivedPresets:

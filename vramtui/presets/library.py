@@ -86,9 +86,9 @@ class PresetLibrary:
         with suppress(OSError, msgspec.DecodeError):
             index = msgspec.json.decode((self._bundled / INDEX).read_bytes(), type=dict[str, tuple[int, Match | None]])
         for key, file in self._current_files().items():
-            told = index.get(file.path[inside:]) if file.bundled else None
-            is_told = told is not None and file.stamp is not None and told[0] == file.stamp[1]
-            match = told[1] if told is not None and is_told else self._match_in(key, Path(file.path))
+            entry = index.get(file.path[inside:]) if file.bundled else None
+            is_current = entry is not None and file.stamp is not None and entry[0] == file.stamp[1]
+            match = entry[1] if entry is not None and is_current else self._match_in(key, Path(file.path))
             if match is not None:
                 candidates.append(Candidate(key, file.bundled, match))
         return tuple(candidates)

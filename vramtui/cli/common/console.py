@@ -92,7 +92,7 @@ def table_width() -> int:
 
 
 def terminal_columns(otherwise: int = 80, *streams: TextIO | None) -> int:
-    """As COLUMNS or the first terminal has it, like shutil, which takes a millisecond to load; `otherwise` without."""
+    """Return what COLUMNS or the first terminal says, as shutil does, which takes longer to load; or `otherwise`."""
     with suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", ""))) > 0:
             return asked
