@@ -424,8 +424,7 @@ class Course:
                 self._value(one)
             return 0
         own, levels = self._value(node.func if of is None else of), [self._value(one) for one in given]
-        most = max(levels, default=0)
-        level = max(own, most)
+        level = max(own, most := max(levels, default=0))
         for one in given if level >= KEPT else ():  # functions that are given such values there
             if isinstance(one, ast.Lambda):
                 self.levels |= Counter(dict.fromkeys((part.arg for part in one.args.args), min(level, UNSIZED)))
@@ -435,8 +434,7 @@ class Course:
         if level < KEPT and not self.under:
             if level and of is not None and name in NAMES["changing"]:
                 self._change(of, level)
-            # Nothing follows a number there.
-            return KEPT if level and root in {"torch", "np", "numpy", "math"} else level
+            return KEPT if level and root in {"torch", "np", "numpy", "math"} else level  # which follow no number
         is_name = isinstance(node.func, ast.Name) or ast.unparse(node.func) == f"self.{name}"
         defined = [one for one in ast.walk(self.tree) if is_name and isinstance(one, _Named) and one.name == name]
         if len(defined) == 1:
@@ -485,12 +483,14 @@ def _called(tree: ast.AST) -> set[str]:
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
-    """The innermost statement at a line (of a compound one its head, also on one line), and the function around it."""
+    """The innermost statement at a line, if it is one (of a compound one its head), and the function around it."""
     statement: ast.stmt | None = None
     function: _Function = tree
     for node in ast.walk(tree):  # outer ones first
         is_head = isinstance(statement, (ast.If, ast.While)) and statement.lineno == line
         if isinstance(node, ast.stmt) and not is_head and node.lineno <= line <= (node.end_lineno or node.lineno):
+            if statement is not None and not hasattr(statement, "body") and not hasattr(statement, "cases"):
+                return None, function
             statement = node
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 function = node
