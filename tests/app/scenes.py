@@ -93,14 +93,13 @@ def troubled(at: float = 0.0) -> Sample:
 
 
 def first_screen(name: str) -> Sample:
-    if name == "mig":
-        return divided()
     full = [gpu(index, process(4000 + index, (70 - 6 * index) * GIB, TRAIN)) for index in range(8)]
     clients = [process(91 + at, size * GIB, TRAIN, type="M+C") for at, size in enumerate((8, 12))]
     shared = [gpu(0, process(90, 30 * MIB, "nvidia-cuda-mps-server"), *clients)]
     unified = [gpu(0, process(51, 20 * GIB, TRAIN), name="NVIDIA GB10", memory=UNIFIED)]
-    kinds = {"one": full[:1], "four": full[:4], "eight": full, "mps": shared, "unified": unified, "simulated": full[:1]}
-    shown = sample(*kinds[name])
+    long = [gpu(0, process(4000, 70 * GIB, TRAIN), name="NVIDIA RTX PRO 6000 Blackwell Server Edition")]
+    kinds = {"one": full[:1], "four": full[:4], "eight": full, "mps": shared, "unified": unified, "simulated": long}
+    shown = divided() if name == "mig" else sample(*kinds[name])
     return msgspec.structs.replace(shown, source=EMULATED) if name == "simulated" else shown
 
 

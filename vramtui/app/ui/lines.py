@@ -296,7 +296,7 @@ def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
 
 
 def short_name(card: str) -> str:
-    return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return card.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("AMD ")
 
 
 def delta_colour(fraction: float) -> str:

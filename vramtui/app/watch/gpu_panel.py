@@ -22,8 +22,8 @@ ONE_LINE = 66
 # Seconds, less than two reads, for which power and temperature stay: the driver gives means of a second itself.
 CALM = 1.5
 HOT = 85  # °C
-# Least columns of a bar, and columns of a line without the name, before the name is shortened.
-BAR_LEAST, BESIDE_NAME = 22, 37
+# Least columns of a bar, those of a line without name and memory, before the name is cut, and of the name.
+BAR_LEAST, BESIDE_NAME, LEAST_NAME = 22, 35, 16
 # More GPUs are shown in two columns, if each is so wide: otherwise the processes would have too few lines.
 ONE_COLUMN, COLUMN_LEAST = 8, 56
 EMPTY = (
@@ -78,17 +78,18 @@ class GpuPanel(Wheeled[View]):
         names = [
             printable(" ".join(filter(None, ("└", instances.get(gpu.uuid, ""), f"MIG {gpu.mig_profile}"))))
             if gpu.mig_profile
-            else printable(gpu.name) + simulated
+            else printable(gpu.name)
             for gpu in (bar.gpu for bar in view.bars)
         ]
         if all(name.startswith(("NVIDIA ", "└")) for name in names):
             names = [name.removeprefix("NVIDIA ") for name in names]
-        if max(map(cell_len, names)) > room - BESIDE_NAME:
-            names = list(map(short_name, names))
-        name_width = min(max(map(cell_len, names)), max(room - BESIDE_NAME, 8))
-        names = [fit(name, name_width) for name in names]
         sized = (gpu for gpu in (bar.gpu for bar in view.bars) if gpu.memory.total or gpu.memory.unified)
         figures = max((len(_memory_text(gpu)) for gpu in sized), default=0)
+        most = max(room - BESIDE_NAME - figures - len(simulated), LEAST_NAME)
+        if max(map(cell_len, names)) > most:
+            names = list(map(short_name, names))
+        name_width = min(max(map(cell_len, names)), most)
+        names = [fit(name, name_width) + simulated for name in names]
         calm = [self._calm.get(bar.gpu.uuid, bar.gpu) for bar in view.bars]
         shown = list(zip(view.bars, calm, names, strict=True))[self._first :]
         down = -(-len(shown) // columns)
@@ -102,8 +103,7 @@ class GpuPanel(Wheeled[View]):
             lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*bars, strict=True)]
             self._owners += [tuple(bar.gpu.uuid for bar, *_ in row)] * each
         if is_cut:
-            hidden = len(shown) - down * columns
-            lines.append(strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text))
+            lines.append(strip([(f"  ↓ {len(shown) - down * columns} more: scroll", palette.dim)], width, palette.text))
         return lines
 
     def wheel(self, direction: int) -> None:
