@@ -388,12 +388,14 @@ class MonitorSession:
         taken = take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
         gpus, holdings = {gpu.uuid: gpu for gpu in sample.gpus}, []
         for one in taken.holdings:
-            preset_file, device = matched.get(one.key), device_of(gpus[one.key.gpu_uuid])
-            span = None if preset_file is None else self.guesses.range_of(preset_file, device)
-            variant = None if preset_file is None else self.variants.get(preset_file.key)
-            answer = None if variant is None else self.predictor.ask(variant, device).estimate
+            preset_file = matched.get(one.key)
+            if preset_file is None:
+                holdings.append(one)
+                continue
+            device, variant = device_of(gpus[one.key.gpu_uuid]), self.variants.get(preset_file.key)
+            span = self.guesses.range_of(preset_file, device)
             what_if = None
-            if preset_file is not None and variant is not None and answer is not None:
+            if variant is not None and (answer := self.predictor.ask(variant, device).estimate) is not None:
                 from vramtui.presets.draft import differences  # noqa: PLC0415 - few snapshots have one
 
                 what_if = WhatIf(changes=differences(preset_file.preset.workload, variant), process=answer.process)

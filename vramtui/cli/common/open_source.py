@@ -78,9 +78,7 @@ def open_source(
     at_once: bool = False,
     torch: bool = True,
 ) -> OpenedSource:
-    """The source the options ask for; this machine's GPUs by default, without the `torch` of its processes if only
-    estimates need it.
-    """
+    """The source the options ask for; this machine's GPUs by default, with or without its processes' `torch`."""
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
     use_one_heap(lasting=at_once)
     if len(asked) > 1:
