@@ -94,7 +94,7 @@ def open_dashboard(options: DashboardOptions) -> None:
         from vramtui.presets import PresetLibrary
 
         end_deferring()
-        library = PresetLibrary()
+        sys.path_importer_cache.clear()  # the names in each folder of packages
         shown = from_library(preset) if preset is not None else None
         if settings.keys:
             from vramtui.app.help.dialog import check_keys
@@ -110,7 +110,7 @@ def open_dashboard(options: DashboardOptions) -> None:
         )
         app = Dashboard(
             source=opened.source,
-            presets=library,
+            presets=PresetLibrary(),
             poller=poller,
             interval=pace,
             services=services,
