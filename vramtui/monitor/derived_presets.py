@@ -238,14 +238,15 @@ class DerivedPresets:
                 job = (process.pid, process.started_at, process.command)
                 if job not in self._known:
                     waiting[job] = None
+                elif self._known[job] is None:  # most of a large host's
+                    continue
                 asked.append((key, first, job, process))
         if self._wait:
             self._answer_nameless(waiting)
             for job in [job for job in waiting if job not in self._known]:
                 self._look(job)
         for key, first, job, process in asked:
-            preset = self._known.get(job)
-            if preset is not None:
+            if (preset := self._known.get(job)) is not None:
                 preset = self._known[job] = preset.as_run_under(process.runtime)
                 if first is None or len(preset.assumed) < len(first.assumed):
                     derived[key] = preset
@@ -271,8 +272,7 @@ class DerivedPresets:
                     return
                 new = [job for job in self.waiting if job not in self._tried]
             self._answer_nameless(new)
-            named = next((job for job in self.waiting if job not in self._known), None)
-            if named is not None:
+            if (named := next((job for job in self.waiting if job not in self._known), None)) is not None:
                 self._look(named)
                 self.has_news |= self._known[named] is not None
             with self._changed:
