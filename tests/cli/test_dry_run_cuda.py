@@ -308,6 +308,18 @@ def test_a_job_that_ended_before_its_steps_or_without_a_function_is_shown() -> N
     assert "its optimizers" not in "\n".join(result_of(msgspec.structs.replace(run, steps=3)).warnings)
 
 
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [(None, "a signal"), (sent.End(v=1, pid=7, at=3.0, error="ValueError"), "ValueError"),
+     (sent.End(v=1, pid=7, at=3.0), "")],
+)  # fmt: skip
+def test_a_worker_that_failed_leaves_it_unknown_whatever_its_parent_ended_with(end: sent.End | None, how: str) -> None:
+    run = emulated()
+    result = result_of(msgspec.structs.replace(run, steps=5, jobs=(msgspec.structs.replace(run.jobs[0], end=end),)))
+    assert (result.verdict, result.bounded) == (("unknown", True) if how else ("fits", False))
+    assert (f"process 7 ended with {how}, although the job ended with 0" in result.verdict_line) is bool(how)
+
+
 @pytest.mark.parametrize("code", [0, 143])  # ended by the probe inside, or from outside
 def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
     result = result_of(msgspec.structs.replace(emulated(), code=code, steps=5, ended_after=30.0))

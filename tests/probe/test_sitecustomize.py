@@ -95,6 +95,23 @@ def test_a_job_tells_its_phases_under_every_python_at_hand(start: Start, tmp_pat
         assert heard.job.end.error is None
 
 
+@pytest.mark.parametrize(
+    ("last", "error"), [('raise ValueError("bad")', "ValueError"), ("sys.exit(3)", None), ("os._exit(0)", None)]
+)
+def test_a_worker_tells_how_it_ended(start: Start, tmp_path: Path, last: str, error: str | None) -> None:
+    (tmp_path / "torch.py").write_text(TORCH, encoding="utf-8")
+    (tmp_path / "job.py").write_text(
+        "import multiprocessing, os, sys\n"
+        f"def work():\n    exec({JOB!r}, {{}})\n    {last}\n"
+        "if __name__ == '__main__':\n"
+        "    worker = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    worker.start()\n    worker.join()\n",
+        encoding="utf-8",
+    )
+    heard = start(str(tmp_path / "job.py"))
+    assert (heard.code, heard.job.end.error) == (0, error), heard.stderr
+
+
 def test_a_job_is_ended_when_its_time_is_over_and_tells_so(start: Start, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(CLOCK + TORCH, encoding="utf-8")
     (tmp_path / "job.py").write_text(f"{JOB}torch.is_over.set()\ntorch.threading.Event().wait()\n", encoding="utf-8")

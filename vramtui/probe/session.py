@@ -190,9 +190,12 @@ class ProbeSession:
             end, util = self._quiet(self._end), sys.modules.get("multiprocessing.util")
             process = sys.modules.get("multiprocessing.process")
             if util is not None and process is not None and process.parent_process() is not None:
-                util.Finalize(None, end, exitpriority=100)  # multiprocessing ends it without Python's own exit
+                # `multiprocessing` ends it without Python's own exit, and while the exception that ends it passes.
+                util.Finalize(None, lambda: end(sys.exc_info()[1]), exitpriority=100)
             else:
                 atexit.register(end)
+            plain = os._exit
+            os._exit = lambda status: (end(), plain(status))  # type: ignore[assignment,return-value]
         self._meet_devices()
         if not self._beating and (cuda or self._counters.ready):
             self._beating = True
@@ -270,7 +273,7 @@ class ProbeSession:
             phase = self._phase if self._hooks.watching else None
             self._tell("oom", device=int(device), phase=phase, step=self._hooks.steps, **sizes)
 
-    def _end(self) -> None:
+    def _end(self, passing: BaseException | None = None) -> None:
         if not self._begun or self._ended:
             return
         self._ended = True
@@ -284,6 +287,7 @@ class ProbeSession:
         self._beat()
         # The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError.
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        error = None if isinstance(passing, SystemExit) else passing or error
         kind = getattr(getattr(self._torch, "cuda", None), "OutOfMemoryError", ())
         cause, depth = error, 0
         while cause is not None and not isinstance(cause, kind) and depth < 8:

@@ -325,11 +325,8 @@ class FleetRows(ui.CursorRows[FleetView, FleetRow]):
     BINDINGS = ui.moving_keys("fleet_rows")
     OPENS = "screen.watch_host"
 
-    def rows_of(self, view: FleetView) -> Sequence[FleetRow]:
-        return view.rows
-
-    def cursor_of(self, view: FleetView) -> int:
-        return next((at for at, row in enumerate(view.rows) if row.id == view.chosen), 0)
+    def rows_of(self, view: FleetView) -> tuple[Sequence[FleetRow], int]:
+        return view.rows, next((at for at, row in enumerate(view.rows) if row.id == view.chosen), 0)
 
     def line_of(self, row: FleetRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         on, columns = cursor or "background", columns_for(self.breadth)
@@ -439,11 +436,8 @@ class JobRows(ui.CursorRows[FleetView, JobRow]):
     BINDINGS = ui.moving_keys("fleet_jobs")
     OPENS = "screen.watch_host"
 
-    def rows_of(self, view: FleetView) -> Sequence[JobRow]:
-        return view.jobs
-
-    def cursor_of(self, view: FleetView) -> int:
-        return next((at for at, row in enumerate(view.jobs) if row.id == view.chosen_job), 0)
+    def rows_of(self, view: FleetView) -> tuple[Sequence[JobRow], int]:
+        return view.jobs, next((at for at, row in enumerate(view.jobs) if row.id == view.chosen_job), 0)
 
     def line_of(self, row: JobRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         on = cursor or "background"

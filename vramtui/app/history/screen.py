@@ -185,11 +185,8 @@ class RunRows(ui.CursorRows[HistoryView, recorded.StoredRun]):
     BINDINGS = ui.moving_keys("runs")
     OPENS = "screen.open_run"
 
-    def rows_of(self, view: HistoryView) -> Sequence[recorded.StoredRun]:
-        return view.runs
-
-    def cursor_of(self, view: HistoryView) -> int:
-        return next((at for at, stored in enumerate(view.runs) if stored is view.chosen), 0)
+    def rows_of(self, view: HistoryView) -> tuple[Sequence[recorded.StoredRun], int]:
+        return view.runs, next((at for at, stored in enumerate(view.runs) if stored is view.chosen), 0)
 
     def line_of(self, row: recorded.StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         run, on, short = row.run, cursor or "background", self.breadth < FULL

@@ -357,12 +357,8 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self.drawn: dict[int, Strip] = {}
         self._strips: dict[int, tuple[One, str | None, int, Strip]] = {}
 
-    def rows_of(self, view: Shown) -> Sequence[One]:
-        """Return all rows; only those that are seen are looked at."""
-        raise NotImplementedError
-
-    def cursor_of(self, view: Shown) -> int:
-        """Return the place of the chosen row; 0 without one."""
+    def rows_of(self, view: Shown) -> tuple[Sequence[One], int]:
+        """Return all rows, of which those that are seen are looked at, and the place of the chosen one, 0 without."""
         raise NotImplementedError
 
     def line_of(self, row: One, palette: Palette, width: int, cursor: str | None) -> Strip:
@@ -399,9 +395,9 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         if palette is not self.palette or self.view is None or self.layout_of(view) != self.layout_of(self.view):
             self._strips = {}
         followed = self._sought or 0 <= self._cursor - self.scroll_offset.y < self.size.height
-        self.view, self.palette, self.rows = view, palette, self.rows_of(view)
+        self.view, self.palette = view, palette
+        self.rows, self._cursor = self.rows_of(view)
         self._stretch()
-        self._cursor = self.cursor_of(view)
         former, self._chosen = self._chosen, self.rows[self._cursor].id if self._cursor < len(self.rows) else None
         if self.by_hand(view) and (followed or former != self._chosen):
             # Keep the cursor in sight, by several rows at once, because each time every row is sent again.

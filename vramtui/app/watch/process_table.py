@@ -254,11 +254,8 @@ class Rows(ui.CursorRows[View, ProcessRow]):
 
     BINDINGS = ui.moving_keys("table")
 
-    def rows_of(self, view: View) -> Sequence[ProcessRow]:
-        return view.rows
-
-    def cursor_of(self, view: View) -> int:
-        return view.chosen_at
+    def rows_of(self, view: View) -> tuple[Sequence[ProcessRow], int]:
+        return view.rows, view.chosen_at
 
     def line_of(self, row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         return row_strip(_columns(self.view, self.breadth, width), row, palette, width, cursor)

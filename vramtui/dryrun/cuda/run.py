@@ -347,6 +347,12 @@ def result_of(run: CudaRun) -> DryRun:
         doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
     elif run.steps is not None and not run.cut_short and not run.code and not run.serves:
         notes.append(f"its optimizers took {run.steps_done} of the {run.steps} steps after which it was to end")
+        ends = [(one.job.pid, one.job.end) for one in processes if one.job.hello is not None]
+        failed = [
+            f"process {pid} ended with {end.error if end else 'a signal'}" for pid, end in ends if not end or end.error
+        ]
+        if failed and text is None:
+            unknown = f"{failed[0]}, although the job ended with 0"
     if text is None:
         caught = [oom for job in run.jobs for oom in job.ooms]
         if caught or sum(one.counters.num_ooms or 0 for one in processes):
@@ -409,7 +415,7 @@ def result_of(run: CudaRun) -> DryRun:
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
         warnings=(*notes, *filter(None, (convolved,)), *differing_batches([row for row in rows if row.step > 0])),
-        bounded=bounded,
+        bounded=bounded or bool(unknown),
         bounds=bounds,
         cut_short=run.cut_short,
         out_of_memory=text,
