@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NoReturn
 
 from . import socket_dir
 from .channel import Channel
@@ -195,7 +195,12 @@ class ProbeSession:
             else:
                 atexit.register(end)
             plain = os._exit
-            os._exit = lambda status: (end(), plain(status))  # type: ignore[assignment,return-value]
+
+            def leave(status: int) -> NoReturn:
+                end()
+                plain(status)
+
+            os._exit = leave
         self._meet_devices()
         if not self._beating and (cuda or self._counters.ready):
             self._beating = True

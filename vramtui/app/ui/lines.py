@@ -358,7 +358,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._strips: dict[int, tuple[One, str | None, int, Strip]] = {}
 
     def rows_of(self, view: Shown) -> tuple[Sequence[One], int]:
-        """Return all rows, of which those that are seen are looked at, and the place of the chosen one, 0 without."""
+        """Return all rows, and the place of the chosen one, 0 without one; only rows that are seen are looked at."""
         raise NotImplementedError
 
     def line_of(self, row: One, palette: Palette, width: int, cursor: str | None) -> Strip:
