@@ -101,7 +101,7 @@ def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_
     view = state.view()
     assert view.panel is None
     assert view.reason == "jupyter: model unknown · m assigns"
-    why = {"jupyter lab": "", "x.py": "model file not readable (owner bo)"}
+    why = {"jupyter lab": "", "x.py -m a/b": "model file not readable (owner bo)"}
     derived = DerivedPresets(lambda _, command: why[command], wait=True)
     seen = [scenes.process(pid, GIB // pid, command) for pid, command in enumerate(why, 1)]
     alone = state_with(scenes.sample(scenes.gpu(0, *seen)), derived=derived)
