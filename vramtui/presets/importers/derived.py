@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.agent.ancestors import read_file
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import LOG
 from vramtui.core.base.text import printable
@@ -93,7 +94,9 @@ def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
     except OSError:
         return None
     root = "" if at_root else str(place / "root")
-    variables = (line.decode(errors="replace").partition("=") for line in _read(place / "environ").split(b"\0"))
+    variables = (
+        line.decode(errors="replace").partition("=") for line in read_file(f"{place}/environ", LONGEST).split(b"\0")
+    )
     environ = {name: f"{root}{path}" for name, _, path in variables if name in STORES and path.startswith("/")}
     return JobPlace(folder, root, environ)
 
@@ -110,16 +113,8 @@ def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path
 
 def _words(place: Path) -> tuple[str, ...]:
     """The command line of a process; empty if it is not readable."""
-    words = _read(place / "cmdline").rstrip(b"\0").split(b"\0")
+    words = read_file(f"{place}/cmdline", LONGEST).rstrip(b"\0").split(b"\0")
     return tuple(word.decode(errors="replace") for word in words) if words != [b""] else ()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(LONGEST)
-    except OSError:
-        return b""
 
 
 def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
@@ -136,7 +131,7 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
             names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
             text += next((f" engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
         preset_file = derived_preset(text, place)
-        match = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
+        match = re.search(rb"^PPid:\s*(\d+)$", read_file(f"{proc}/{pid}/status", LONGEST), re.MULTILINE)
         above = int(match[1]) if match else 0
         if preset_file is not None or above <= 1:
             return preset_file
