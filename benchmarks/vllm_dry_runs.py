@@ -241,7 +241,7 @@ PROCESSORS = {
 
 
 def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, Any]:
-    """What vLLM says of a start with the flags of `log`: GiB of weights and cache, and tokens; less where it failed."""
+    """Start vLLM with the flags of `log`; return its GiB of weights and cache, and tokens; less where it failed."""
     flags = {
         "max-model-len": log["context"],
         "gpu-memory-utilization": log["utilization"],
@@ -258,7 +258,7 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, Any]:
 
 
 def served_case(vllm: str, name: str) -> dict[str, Any]:
-    """What vLLM says of the start of a case, on its GPUs and with its flags."""
+    """Start vLLM on the GPUs of a case and with its flags; return the figures it printed."""
     words = shlex.split(CASES[name]["command"])
     at = words.index("--") if "--" in words else len(words)
     told, server = dict(itertools.pairwise(words[:at])), words[at + 1 :]
@@ -287,7 +287,7 @@ def merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 def started(
     vllm: str, gpu: str, config: dict[str, Any], flags: list[str], environment: dict[str, str]
 ) -> dict[str, Any]:
-    """What vLLM says of its start with a model of this config, whose weights are made up; it is ended then."""
+    """Start vLLM with a model of this config and made-up weights; return the figures it printed, and end it."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         server = [vllm, "serve", folder]

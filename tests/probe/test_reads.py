@@ -63,7 +63,7 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
 
 
 def test_scores_of_a_library_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `Trainer.evaluate` reads becomes scores; `Trainer.predict` hands it to the job."""
+    """`Trainer.evaluate` turns its reads into scores; `Trainer.predict` gives them to the job."""
     monkeypatch.setenv(FOLDER, str(tmp_path))
     reads, functions = Reads(SimpleNamespace(__file__="/nowhere/torch/__init__.py")), dict[str, Any]()
     code = "def read(act): act()\ndef evaluate(act): read(act)\ndef predict(act): read(act)\n"

@@ -125,7 +125,7 @@ def read_bytes(path: str, most: int = ONE_PAGE, *, is_line: bool = False) -> byt
 
 
 def link_target(path: str) -> str:
-    """Return the target of a link of /proc; empty if there is no link."""
+    """Return where a link of /proc points; empty if there is no link."""
     try:
         return os.readlink(path)
     except OSError:

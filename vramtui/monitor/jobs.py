@@ -57,9 +57,9 @@ class KnownPresets(MutableMapping[str, PresetFile]):
         self._given: dict[str, PresetFile | None] = {one.key: one for one in given}
 
     def matcher(self) -> Matcher:
-        libraries = () if self.library is None else (self.library,)
-        listed = (one for each in libraries for one in each.candidates() if one.key not in self._given)
-        return Matcher(filter(None, self._given.values()), _of_command, listed, self.get)
+        listed = () if self.library is None else self.library.candidates()
+        others = (one for one in listed if one.key not in self._given)
+        return Matcher(filter(None, self._given.values()), _of_command, others, self.get)
 
     def __getitem__(self, key: str) -> PresetFile:
         preset_file = self._given.get(key)
