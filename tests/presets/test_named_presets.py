@@ -2,9 +2,9 @@ import pytest
 
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
-from vramtui.models.stores.resolve import NameKind, known_names, resolve
+from vramtui.models.stores.resolve import POPULAR, NameKind, known_names, resolve
 from vramtui.presets import PresetLibrary
-from vramtui.presets.named_presets import MOST, POPULAR, names_like, preset_named
+from vramtui.presets.named_presets import MOST, names_like, preset_named
 
 LIBRARY = PresetLibrary()
 SHORT = tuple(name for name in known_names() if "/" not in name)

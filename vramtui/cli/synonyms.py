@@ -109,22 +109,16 @@ def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[s
     if plain in {"gpu", "card", "device"} and value is not None and (counted := _COUNTED.fullmatch(value)):
         groups = counted.groupdict()
         return [f"--gpu={groups['first'] or groups['second']}", f"--gpus={groups['before'] or groups['behind']}"], True
-    if plain in HEADINGS and name not in known and value is not None:
-        spelt, _ = _spelt(f"--{value}", None, known)
-        if spelt:
-            return spelt, True
-    switch = SWITCHES.get(plain)
-    if switch is not None:
+    is_kind = plain in HEADINGS and value is not None and (name not in known or flag_named(value))
+    if is_kind and (spelt := _spelt(f"--{value}", None, known)[0]):
+        return spelt, True
+    if switch := SWITCHES.get(plain):
         return [f"--{switch[0]}={switch[1]}" if switch[1] else f"--{switch[0]}"], (value or "").lower() == "true"
-    flag = flag_named(name)
-    if flag is not None:
+    if flag := flag_named(name):
         if flag.metavar.startswith("["):
             follows = value is not None and flag.is_value(value)
-            if value is not None and not follows:
-                from difflib import get_close_matches  # every start would wait for it, few need it
-
-                if get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
-                    raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
+            if value is not None and not follows and (near := nearest(value, flag.words, cutoff=MISSPELT)):
+                raise UserError(f"--{flag.name} {value} is not known{near}")
             return [f"--{flag.name}={value if follows else flag.alone}"], follows
         takes = value is not None and bool(flag.metavar)
         written = value if takes else flag.alone

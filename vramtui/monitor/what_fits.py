@@ -18,12 +18,12 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.vllm import RELEASES
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.planner import Correction
-from vramtui.models.stores.resolve import HubConfig, configs_on_hub, names_on_hub
+from vramtui.models.stores.resolve import POPULAR, HubConfig, configs_on_hub, names_on_hub
 from vramtui.presets.importers.flags import whole
 from vramtui.presets.job_flags import asked_kind, flag_named
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import PUBLISHED, preset_of_known, preset_of_values
-from vramtui.presets.named_presets import POPULAR, preset_named
+from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
 
 USUAL_SHARE = RELEASES[0].share

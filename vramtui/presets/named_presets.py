@@ -1,7 +1,7 @@
 """The preset of a name: `resolve` finds what the name is, and each kind of thing has its way to a preset."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path, PurePath
 
@@ -16,6 +16,7 @@ from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores import resolve
 from vramtui.models.stores.local_models import find_model, not_found
+from vramtui.models.stores.resolve import letters_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import (
     checked_preset,
@@ -27,9 +28,6 @@ from vramtui.presets.model_presets import (
 )
 from vramtui.presets.reader import load_preset
 
-# Only for a name that is not a preset's.
-letters_of: Callable[[str], str] = late("vramtui.models.stores.resolve:letters_of")
-other_spelling = late("vramtui.models.stores.resolve:other_spelling")
 apply_overrides = late("vramtui.presets.overrides:apply_overrides")
 MOST = 5
 LOGS = (".log", ".out", ".txt")
@@ -37,9 +35,7 @@ SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash", *LOGS)
 COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
-# The most popular models of each family first; each name is known without the network.
-POPULAR = tuple((Path(__file__).parent / "popular_names.txt").read_text(encoding="utf-8").split())
-# Words of people, and those of the names above.
+# Words of people, and those of popular names.
 OTHER_WORDS = {"stablediffusionxl": "sdxl", "sd3": "sd35", "stablediffusion3": "sd35", "stablediffusion": "sdxl"}
 # Last words of presets' names: inference before training.
 _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
@@ -62,7 +58,7 @@ def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tupl
     if len(plain) < 2 or plain.isdecimal():
         return ()
     presets = sorted((key for key in keys if not key.startswith(("rule-", "tiny-"))), key=lambda key: (run(key), key))
-    names = dict.fromkeys((*POPULAR, *presets, *hub_names))
+    names = dict.fromkeys((*resolve.POPULAR, *presets, *hub_names))
     beginning = [name for name in names if letters_of(name).startswith(plain)]
     # A later word begins so: `vit-base` is in sam-vit-base, but `lama` is not in llama.
     within = [
@@ -96,7 +92,7 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     try:
         return _open(resolved, library)
     except UserError:
-        spelling = None if resolved.path is not None and exists(resolved.path) else other_spelling(text)
+        spelling = None if resolved.path is not None and exists(resolved.path) else resolve.other_spelling(text)
         if spelling is None:
             raise
     preset_file = _open(resolve.resolve(spelling.name, library.keys()), library)

@@ -92,6 +92,8 @@ def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
     return {tail: same[0] for tail, same in tails.items() if all(one[1] is same[0][1] for one in same)}
 
 
+# The most popular models of each family first; each name is known without the network.
+POPULAR = tuple(Path(__file__).with_name("popular_names.txt").read_text(encoding="utf-8").split())
 # What a name of a trained model may have behind it, the usual one first.
 _ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507", "bf16")
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
@@ -149,9 +151,17 @@ def other_spelling(text: str) -> OtherSpelling | None:
         # Unsloth quantizes the scales again (bnb_4bit_use_double_quant of its config.json).
         kind = "nf4-double" if kind == "nf4" and text.lower().startswith("unsloth/") else kind
         return None if name is None else OtherSpelling(name, kind, "", unquantized)
-    # Without a size ("kimi-k2") the words may name a family.
-    name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
+    # Without a size ("kimi-k2") the words name a family; with one, "llama 3 8b" is the most popular with them all.
+    if not re.search(r"\d[bB]\b", text):
+        name = _by_letters().get(letters_of(text))
+    elif (name := _find_name(text)) is None and "/" not in text:
+        words, names = _words(text), (*POPULAR, *sorted(known_names(), key=len))
+        name = next((name for name in names if words <= _words(name)), None)
     return None if name is None else OtherSpelling(name)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"\d+(?:\.\d+)*[bm]?(?![a-z])|[a-z]+|\d+", name.lower()))
 
 
 def letters_of(name: str) -> str:
