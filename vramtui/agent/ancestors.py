@@ -35,14 +35,14 @@ def ancestors_of(
     where it is the first of its tree itself, None if its parent is not known. `seen` is what was read for other
     processes a moment ago; the processes of a job have the same `above` them, which is the parent's pid where known.
     """
-    owner, above = _owner(pid, proc), _parent(pid, proc) if above is None else above
+    owner, above = owner_of(pid, proc), _parent(pid, proc) if above is None else above
     if owner is None or above is None:
         return None
     seen = {} if seen is None else seen
     pids: list[int] = []
     while len(pids) < MOST and above > 0 and above not in pids:
         if above not in seen:
-            seen[above] = {"owner": _owner(above, proc), "parent": _parent(above, proc, within=True)}
+            seen[above] = {"owner": owner_of(above, proc), "parent": _parent(above, proc, within=True)}
         if seen[above]["owner"] != owner or seen[above]["parent"] is None:
             break
         pids.append(above)
@@ -74,7 +74,8 @@ def parent_of(above: dict[str, Any] | None, proc: str = "/proc", seen: dict[int,
     return os.path.basename(str(known["command"]).split(" ")[0])
 
 
-def _owner(pid: int, proc: str) -> int | None:
+def owner_of(pid: int, proc: str = "/proc") -> int | None:
+    """Return the uid that a process acts as, as `ps` and `top` have it; None if it is gone or hidden."""
     try:
         return os.stat(f"{proc}/{pid}").st_uid
     except OSError:

@@ -43,8 +43,9 @@ _HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:
 
 
 @functools.lru_cache(1024)  # most processes of a host are in the same groups
-def _is_in_none(groups: str) -> bool:
-    return not any(pattern.search(groups) for pattern in (_SLURM, _POD, _ID, _LXC))
+def _is_in_none(groups: bytes) -> bool:
+    text = groups.decode("utf-8", "replace")
+    return not any(pattern.search(text) for pattern in (_SLURM, _POD, _ID, _LXC))
 
 
 def container_of(groups: bytes, environment: bytes = b"") -> str | None:
@@ -53,14 +54,16 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
     group is then `/`. `groups` is what /proc/PID/cgroup holds, `environment` /proc/PID/environ if that may be read.
     """
     known: dict[str, str] = {}  # variables that name a container, as far as their values are names
-    if any(name in environment for name in _MARKS):
+    is_marked = any(name in environment for name in _MARKS)
+    if not is_marked and _is_in_none(groups):
+        return None
+    if is_marked:
         wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES)}
         for entry in environment.split(b"\0"):
             name, _, value = entry.decode("utf-8", "replace").partition("=")
             if name in wanted and _NAME.fullmatch(value):
                 known[name] = value
     text = groups.decode("utf-8", "replace")
-    text = "" if _is_in_none(text) else text
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         job = _SLURM.search(path) if "slurm" in path else None

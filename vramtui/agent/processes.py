@@ -69,9 +69,8 @@ class Processes:
                 del known[pid]
 
     def _introduce(self, pid: int, name: str, row: dict[str, Any]) -> None:
-        try:
-            uid = os.stat(f"/proc/{pid}").st_uid
-        except OSError:
+        uid = ancestors.owner_of(pid)
+        if uid is None:
             return
         try:
             row["user"] = pwd.getpwuid(uid).pw_name

@@ -47,7 +47,7 @@ def print_table(
     others are too wide, those in `spare` are left out, the first of them first, and then text is cut. In a pipe or a
     file the table is whole: what `grep` is to find must not be cut.
     """
-    sizes = [list(map(columns_of, row)) for row in (headings, *rows)]
+    sizes = [[len(cell) if cell.isascii() else columns_of(cell) for cell in row] for row in (headings, *rows)]
 
     def widths_of(columns: Sequence[int]) -> list[int]:
         return [max(row[at] for row in sizes) for at in columns]

@@ -271,23 +271,24 @@ class TrackTable(Mapping[int, Track]):
 
     def append(self, process: Process, at: float) -> Track:
         """Add one that is seen for the first time."""
-        row = self.free.pop() if self.free else len(self.place)
-        if row == len(self.place):
-            self.processes.append(process)
-            self.first_seen.append(at)
-            self.last_used.append(NONE)
-            self.place.append(None)
-            self._counts.append(0)
-            self._points += bytes(ROOM)
-            self.peaks.bytes.append(NONE)
-            self.peaks.at.append(at)
-            self.peaks.interval.append(NEVER)
-            self.peaks.how.append(0)
-        self.processes[row], self.first_seen[row], self.last_used[row] = process, at, NONE
-        self.place[row] = None
-        self._put_points(row, b"")
-        self._put_peak(row, NONE, at)
-        return Track(self, row)
+        if self.free:
+            row = self.free.pop()
+            self.processes[row], self.first_seen[row], self.last_used[row] = process, at, NONE
+            self.place[row] = None
+            self._put_points(row, b"")
+            self._put_peak(row, NONE, at)
+            return Track(self, row)
+        self.processes.append(process)
+        self.first_seen.append(at)
+        self.last_used.append(NONE)
+        self.place.append(None)
+        self._counts.append(0)
+        self._points += bytes(ROOM)
+        self.peaks.bytes.append(NONE)
+        self.peaks.at.append(at)
+        self.peaks.interval.append(NEVER)
+        self.peaks.how.append(0)
+        return Track(self, len(self.place) - 1)
 
     def trim(self) -> None:
         """Give back the room for more of them."""

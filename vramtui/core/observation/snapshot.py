@@ -204,8 +204,8 @@ def take_snapshot(
                 }
             )
             if track is not None:
-                known |= {"peak": track.peak, "gone_at": track.gone_at}
-                if times := track.times:
-                    known |= {"times": (*times, track.last_seen), "values": (*track.values, track.values[-1])}
+                known["peak"], known["gone_at"] = track.peak, track.gone_at
+                if values := track.values:
+                    known["times"], known["values"] = (*track.times, track.last_seen), (*values, values[-1])
             holdings.append(Holding(key=key, gpu_index=gpu.index, process=process, **known))
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.agent.ancestors import read_file
+from vramtui.agent.ancestors import owner_of, read_file
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import LOG
 from vramtui.core.base.text import printable
@@ -135,11 +135,8 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         above = int(match[1]) if match else 0
         if preset_file is not None or above <= 1:
             return preset_file
-        try:
-            same = (proc / str(above)).stat().st_uid == (proc / str(pid)).stat().st_uid
-        except OSError:
-            return None
-        if not same or not (started := _words(proc / str(above))):
+        is_same = owner_of(above, f"{proc}") == owner_of(pid, f"{proc}")
+        if not is_same or not (started := _words(proc / str(above))):
             return None
         pid, command = above, shlex.join(started)
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, parent_of, read_bytes, read_file
+from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, owner_of, parent_of, read_bytes, read_file
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
@@ -76,6 +76,10 @@ class ProcessReader:
         self._entries: dict[int, _Entry] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
+        self._host = os.uname().nodename
+        # What one update has read of processes above others; those of the same parent and user have it in common.
+        self._above: dict[int, dict[str, Any]] = {}
+        self._families: dict[tuple[int | None, int], tuple[dict[str, Any] | None, Ancestors | None, str]] = {}
         self.asks_torch = True
         # Seconds of work and processes of the next update: who looks once, as `ps` does, needs all of them.
         self._limits: tuple[float, float] = (math.inf, math.inf)
@@ -103,12 +107,12 @@ class ProcessReader:
                 self._refresh(pid, entry, now)
         (work, most), self._limits = self._limits, (INTRODUCE_WORK, math.inf)
         over, until = time.thread_time() + work, now + max(work, INTRODUCE_WAIT)
-        above: dict[int, dict[str, Any]] = {}
+        self._above, self._families = {}, {}
         introduced = 0
         for pid, entry in self._entries.items():
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
-            entry.note(self._with_owner(pid, entry.facts, entry.parent, above))
+            entry.note(self._with_owner(pid, entry.facts, entry.parent))
             entry.introduced, entry.container_at = True, now
             introduced += 1
             if introduced == most or self._clock() > until:
@@ -169,30 +173,31 @@ class ProcessReader:
             entry.note(facts)
         entry.refreshed = now
 
-    def _with_owner(self, pid: int, facts: Process, parent: int | None, above: dict[int, dict[str, Any]]) -> Process:
-        try:
-            uid = real_user(pid)
-            user = self._users[uid] = self._users.get(uid) or user_name(uid)
-            text: bytes | None
-            try:
-                text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
-            except PermissionError:
-                text = None
-        except PermissionError:
-            return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
-        except OSError:
+    def _with_owner(self, pid: int, facts: Process, parent: int | None) -> Process:
+        owner = owner_of(pid)
+        if owner is None:
             return facts  # it ended between the two looks; the next one shows it
-        if text is None:
+        user = self._users[owner] = self._users.get(owner) or user_name(owner)
+        try:
+            text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
+        except PermissionError:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
+        except OSError:
+            return facts
         # A title that a process gave itself may end without the zero.
         command = os.fsdecode(text.removesuffix(b"\0")).replace("\0", " ")[:LONGEST_COMMAND]
         environment = read_file(f"/proc/{pid}/environ", LONGEST)
-        rank = rank_of(environment, os.uname().nodename)
+        rank = rank_of(environment, self._host)
         loading: ModuleLoading | None = None
         if (setting := module_loading_of(environment)) is not None:
             loading = "eager" if setting == "eager" else "lazy"
-        ancestors = ancestors_of(pid, seen=above, above=parent)
-        flags = flags_of(command, ancestors)
+        if (parent, owner) not in self._families:
+            above, tree = ancestors_of(pid, seen=self._above, above=parent), None
+            if above is not None:
+                tree = Ancestors(pids=tuple(above["pids"]), command=printable(above["command"]))
+            self._families[parent, owner] = above, tree, parent_of(above, seen=self._above)
+        above, tree, starter = self._families[parent, owner]
+        flags = flags_of(command, above)
         # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(
             facts,
@@ -200,14 +205,11 @@ class ProcessReader:
             # The title of an engine's worker has its place.
             name=printable(command)
             if flags != command
-            else program_of(pid, command, environment, parent_of(ancestors, seen=above)) or facts.name,
+            else program_of(pid, command, environment, starter) or facts.name,
             command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
             container=container_of(read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment),
-            # Those when it was first seen.
-            ancestors=None
-            if ancestors is None
-            else Ancestors(pids=tuple(ancestors["pids"]), command=printable(ancestors["command"])),
+            ancestors=tree,  # those when it was first seen
             module_loading=loading,
             torch=torch_of(pid) if self.asks_torch else None,
             alloc_conf=alloc_conf_of(environment),
@@ -220,11 +222,8 @@ def environment_of(pid: int, started_at: float | None) -> dict[str, str]:
 
     Empty if `pid` is another user's, or not the process that started then (seconds since the epoch).
     """
-    try:
-        stat, is_own = read_stat(pid), real_user(pid) == os.getuid()
-    except OSError:
-        return {}
-    if stat is None or not is_own or started_at != round(boot_time() + stat[3] / CLOCK_TICKS, 2):
+    stat = read_stat(pid)
+    if stat is None or owner_of(pid) != os.getuid() or started_at != round(boot_time() + stat[3] / CLOCK_TICKS, 2):
         return {}
     pairs = (entry.partition("=") for entry in os.fsdecode(read_file(f"/proc/{pid}/environ", LONGEST)).split("\0"))
     return {
@@ -242,11 +241,6 @@ def user_name(uid: int) -> str:
         return str(uid)
     is_plain = name.isascii() or not ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
     return printable(name) if is_plain or "?" not in plain_text(name) else str(uid)
-
-
-def real_user(pid: int) -> int:
-    """Return the uid of the process's real user; raises OSError if it does not exist, or may not be looked at."""
-    return int(read_bytes(f"/proc/{pid}/status").partition(b"\nUid:")[2].split(None, 1)[0])
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int, int] | None:

@@ -3,12 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
+from vramtui.agent.ancestors import owner_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.host import PidNamespace
-from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat, real_user, user_name
+from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat, user_name
 
 SAME = 0.5 / CLOCK_TICKS  # seconds: the kernel counts start times in ticks
 _DEAD = (b"Z", b"X", b"x")
@@ -42,10 +43,8 @@ class Signals:
         except ProcessLookupError:
             return Sent(outcome="gone")
         except PermissionError:
-            owner = ""
-            with suppress(OSError):
-                owner = user_name(real_user(pid))
-            return Sent(outcome="refused", owner=owner)
+            owner = owner_of(pid)
+            return Sent(outcome="refused", owner="" if owner is None else user_name(owner))
         except (OSError, OverflowError) as error:
             return Sent(outcome="failed", detail=printable(getattr(error, "strerror", None) or str(error)))
         return Sent(outcome=outcome or "sent")
