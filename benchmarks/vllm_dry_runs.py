@@ -98,6 +98,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
     "log-rtx6000-qwen3.8-27b": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "club-3090-dual-max": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
     # vLLM 0.32 wants its whole share free once NCCL has begun, and 0.98 is not: these are weights of a start with 0.97.
     "vllm-13061": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", {}),

@@ -280,6 +280,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; otherwise on top of it. As the version has it when absent.
         engine_version: vLLM's or SGLang's release, as 0.6.3, or llama.cpp's build, as b5466; the newest when absent.
         prefix_caching: vLLM keeps prefixes, and of layers with a state a second one; as its release has it when absent.
+        drafts: tokens that vLLM drafts in a pass with the model's own layer for it (MTP), which is one layer more.
         is_v1: vLLM's V1 engine, as VLLM_USE_V1 has it in 0.7 to 0.10; as its release has it when absent.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
         kv_connector: vLLM hands keys and values to another server or cache (LMCache), whose buffers are unknown.
@@ -310,6 +311,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     graphs_in_share: bool | None = None
     engine_version: TorchRelease | None = None
     prefix_caching: bool | None = None
+    drafts: Positive | None = None
     is_v1: bool | None = None
     cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
     kv_connector: bool = False

@@ -1,14 +1,14 @@
 """A server's pieces: the model's weights in their own types, and from all pieces an Estimate."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import CannotStartError, Device
-from vramtui.core.estimate.estimate import CATEGORIES, Category, Estimate, Moment, Phase, ledger_from_parts
+from vramtui.core.estimate.estimate import CATEGORIES, Category, Estimate, Line, Moment, Phase, ledger_from_parts
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part
@@ -60,10 +60,11 @@ OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (
 
 
 class ServedWeights(msgspec.Struct, frozen=True):
-    """One rank's bytes on the card, those of each tensor and how many there are, in words, and bytes in host memory."""
+    """One rank's bytes on the card, each tensor's and how many there are, all layers', words, bytes in host memory."""
 
     blocks: precisions.BlockBytes
     each: tuple[tuple[int, int], ...]
+    layers: int
     words: str
     offloaded: int = 0
 
@@ -109,8 +110,11 @@ def weights_of(share: Share, run: ServeRun, recipe: precisions.Recipe) -> Served
     whole = bytes_of(tensors)
     sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes for one in tensors]
     each = tuple((size, one.count) for one, size in zip(tensors, sizes, strict=True))
+    layers = sum(
+        size * one.count for one, size in zip(tensors, sizes, strict=True) if one.layer and "." not in one.module
+    )
     if not run.cpu_offload_gb:
-        return ServedWeights(whole, each, words)
+        return ServedWeights(whole, each, layers, words)
     most = round(run.cpu_offload_gb * GIB)
     gone, away = [0] * len(tensors), 0
     for block in range(max((one.count for one in tensors if one.layer), default=0)):
@@ -121,7 +125,7 @@ def weights_of(share: Share, run: ServeRun, recipe: precisions.Recipe) -> Served
     on_rank = (msgspec.structs.replace(one, count=one.count - many) for one, many in zip(tensors, gone, strict=True))
     on_card = bytes_of([one for one in on_rank if one.count])
     offloaded = whole.bytes - on_card.bytes
-    return ServedWeights(on_card, each, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
+    return ServedWeights(on_card, each, layers, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
 
 
 def weight_parts(weights: ServedWeights, rotary: int = 0) -> dict[str, Fact]:
@@ -187,29 +191,19 @@ def served(
     parts += [CACHED.part("cached", reserved - allocated), context_part(device, ALWAYS)]
     if nccl:
         parts.append(nccl_part(ranks, device.capability, links))
-    built, served_sizes = (
-        {str(line): size for line, size in leaves.items() if size and line in lasting}
-        for lasting in ({"weights"}, LASTING)
-    )
-    moments: tuple[tuple[Phase, dict[str, int], int], ...] = (
-        ("build", built, sum(built.values())), ("serve", served_sizes, allocated),
-    )  # fmt: skip
+    timeline: list[Moment] = []
+    phases: tuple[tuple[Phase, Collection[Line]], ...] = (("build", {"weights"}), ("serve", LASTING))
+    for phase, lines in phases:
+        there = {str(line): size for line, size in leaves.items() if size and line in lines}
+        size = sum(there.values())
+        peak = size if phase == "build" else allocated
+        moment = Moment(phase=phase, step=0, allocated=size, peak_allocated=peak, categories=there)
+        timeline.append(msgspec.structs.replace(moment, reserved=reserved, peak_reserved=reserved))
     return Estimate(
         method="analytic",
         parts=tuple(parts),
         ledger=ledger,
         peak_phase="serve",
-        timeline=tuple(
-            Moment(
-                phase=phase,
-                step=0,
-                allocated=sum(there.values()),
-                reserved=reserved,
-                peak_allocated=peak,
-                peak_reserved=reserved,
-                categories=there,
-            )
-            for phase, there, peak in moments
-        ),
+        timeline=tuple(timeline),
         assumptions=assumptions,
     )

@@ -144,9 +144,7 @@ class SglangServer:
             differ = len({kind.per_token for kind in kinds}) > 1
             if straight and sliding and (differ or share.model.norm != "gemma_rmsnorm"):
                 each = straight + int(SLIDING_TOKENS * sliding)
-                notes.append(
-                    f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for"
-                )
+                notes.append(f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens of the others")
             profiled = profiled_batch(share, batch)
             ranks.append(PooledRank(share, weights, rotary, profiled, max(0, room), each, inside // each, tuple(notes)))
         self.rank = min(ranks, key=lambda rank: rank.tokens)

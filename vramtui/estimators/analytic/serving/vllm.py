@@ -197,7 +197,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """How the pool is cut: pages of so many bytes for `block` tokens over the layers of one group.
 
     Attributes:
-        layers: layers that have a cache.
         groups: (tokens after which a group's pages are used again, or None; tokens in a page; how many groups).
         states: pages of a sequence in groups whose layers keep a state.
         length: of one sequence, which holds `per_sequence` pages.
@@ -206,7 +205,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
     page: int
     block: int
-    layers: int
     groups: tuple[tuple[int | None, int, int], ...]
     states: int
     length: int
@@ -233,7 +231,7 @@ MOST_SPLITS = 32
 FLASH_ATTENTION_3, HALF = (9, 0), 2
 MOST_CAPTURED = 512
 PIECES = 3 + MOST_CAPTURED // 8  # 1, 2, 4 and multiples of 8 (config.py, _set_cudagraph_sizes, 0.9)
-FLASHINFER = (12, 0)
+FLASHINFER = {(8, 0), (8, 6), (8, 9), (12, 0)}
 GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to logs of H100s"
 SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
 AMPERE = (8, 0)
@@ -381,25 +379,27 @@ class Server:
                 each = min(self.sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1)
                 graphs += 4 * MOST_SPLITS * each
         in_share = release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share
-        every = decoder_spec(model).caches(share.first, share.stop)
+        every, drafts = decoder_spec(model).caches(share.first, share.stop), (run.drafts or 0) * share.ends
+        if drafts:  # by a layer that attends to all tokens, after a product of two widths (models/qwen3_5_mtp.py, 0.27)
+            own = max(every, key=lambda kind: (kind.per_token > 0, kind.window is None))
+            every = tuple(msgspec.structs.replace(one, layers=one.layers + (one is own)) for one in every)
         kinds = tuple(kind for kind in every if kind.per_token)
-        if in_share and run.kv_cache == "fp8" and capability == FLASHINFER and len({k.per_token for k in kinds}) == 1:
-            graphs += int(FITTED["flashinfer"] * KIB)
+        is_flashinfer = run.kv_cache == "fp8" and capability in FLASHINFER and len({k.per_token for k in kinds}) == 1
+        graphs += int(FITTED["flashinfer"] * KIB) * (in_share and is_flashinfer and not drafts)
         if not kinds:
             raise UserError("run.kind = 'serve': a model of states only has no pages; take run.kind = 'infer'")
         # Groups are as large as the smallest kind of layers, the last one padded; a page has room for a state, three of
-        # its convolution's four columns (layers/mamba/mamba_utils.py, vLLM 0.20), and more tokens of layers with fewer
-        # numbers (v1/core/kv_cache_utils.py, unify_kv_cache_spec_page_size).
+        # its convolution's four columns and one for a draft (layers/mamba/mamba_utils.py, 0.20), and more tokens of
+        # layers with fewer numbers (v1/core/kv_cache_utils.py, unify_kv_cache_spec_page_size). Drafts have states too.
         states, bits = [kind for kind in every if not kind.per_token], cache_bits(run.kv_cache, run.precision)
         size, numbers = min(kind.layers for kind in every), max(kind.per_token for kind in kinds)
-        state = max((kind.state * 3 // 4 * 2 + kind.state_fp32 * 4 for kind in states), default=0)
+        state = max((kind.state * (3 + drafts) // 4 * 2 + kind.state_fp32 * 4 for kind in states), default=0)
         block = max(run.block_size, -(-int(state * 8 / numbers / bits) // 16) * 16)
         pages = Pages(
             page=int(size * block * numbers * bits / 8),
             block=block,
-            layers=sum(kind.layers for kind in kinds),
             groups=tuple((kind.window, block * (numbers // kind.per_token), -(-kind.layers // size)) for kind in kinds),
-            states=sum(-(-kind.layers // size) for kind in states) * release.state_pages,
+            states=sum(-(-kind.layers // size) for kind in states) * (release.state_pages + drafts),
             length=self.length,
             ahead=self.ahead,
         )
@@ -415,6 +415,9 @@ class Server:
         kernels = int(cuda_context_bytes(capability) * loaded)
         (profiled, words), workspace = profiled_batch(share, batch), workspace_bytes(capability)
         weights = serving.weights_of(share, self.loaded, recipe)
+        drawn = {"quantization": None} if run.quantization == "nvfp4" else {}  # modelopt leaves it in 16 bits
+        layer = serving.weights_of(share, msgspec.structs.replace(self.loaded, **drawn), recipe).layers // share.layers
+        draft = bool(drafts) * (layer + 2 * model.hidden_size**2 * recipe.frozen // self.parallel.tensor)
         masks = [(self.sequences * -(-self.model.vocab_size // 32) * 4, 2 * release.is_v2)]
         fits = room_left([*weights.each, (rotary, 1), *masks]) >= workspace
         pinned = 0 if fits or not release.pins else batch.tuned_table
@@ -429,9 +432,12 @@ class Server:
             "expert padding": Fact(
                 "weights", "MXFP4 experts as the kernels want them", PADDED_SOURCE, bytes=int(padded)
             ),
+            "draft layer": Fact(
+                "weights", "one layer more, and a product of 2 x h x h", "vLLM, models/qwen3_5_mtp.py", bytes=draft
+            ),
             "kv cache": Fact(
                 "kv_cache",
-                f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in "
+                f"{pages.page:,} B each; {sum(kind.layers for kind in kinds)} layers x {shape_words(model)} in "
                 f"{run.kv_cache or run.precision}",
                 cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
                 count=share.layers,
@@ -494,15 +500,15 @@ class Server:
             parts["cuda graphs"] = msgspec.structs.replace(parts["cuda graphs"], bytes=graphs)
         reserved += graphs if self.release.is_v0 or not worker.graphs_in_share else 0
         run, parallel, release = self.run, self.parallel, self.release
-        words = (
+        taken = (
             f"gpu_memory_utilization takes {self.share:g} of all {format_bytes(self.device.total_memory)} of the card, "
+            f"{format_bytes(self.budget)}, whatever else runs there; the context from before the first pass is on top"
         )
-        words += (
-            f"{format_bytes(self.budget)}, whatever else runs there; the CUDA context from before the first pass lies "
+        room = (
+            f"room for {self.room:,} tokens of keys and values: {self.blocks / pages.per_sequence:.2f} sequences of "
+            f"{self.length:,} tokens at once, of at most {self.sequences} that run together"
         )
-        room = f"room for {self.room:,} tokens of keys and values: {self.blocks / pages.per_sequence:.2f} sequences of "
-        room += f"{self.length:,} tokens at once, of at most {self.sequences} that run together"
-        notes = [words + "on top", room]
+        notes = [taken, room]
         if run.engine_version is None:
             newest = ".".join(map(str, RELEASES[0].since))
             notes.append(f"as vLLM {newest} and later; run.engine_version names another (0.6.3, from its log)")
@@ -519,13 +525,11 @@ class Server:
                 more += int(size * (16 / SIZES["smallest_group"] - 20 / GROUP) / 4)
                 reasons.append(f"and has groups of {SIZES['smallest_group']} or {GROUP}")
             less = more
-        kinds = decoder_spec(part.model).caches(part.first, part.stop)
-        if any(kind.state or kind.state_fp32 for kind in kinds):
+        if self.has_states:
             less += SIZES["states_streams"] * self.tokens * part.model.hidden_size * recipe.compute
             reasons.append("a pass through layers with states is counted as through attention of the same sizes")
-        unified = self.device.name.startswith(serving.UNIFIED)
         for holds, reason in (
-            (unified, "the host's page cache counts against the share while files are read"),
+            (self.device.name.startswith(serving.UNIFIED), "the host's page cache counts while files are read"),
             (run.kv_connector, "the buffers of the connector (--kv-transfer-config) are not known"),
             (
                 release.from_start and release.is_v0 and parallel.tensor > 1,

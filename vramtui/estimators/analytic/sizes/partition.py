@@ -90,9 +90,10 @@ def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     check_shapes(model)
     if ranks == 1:
         return model
-    caches, names = model.caches, ("per_token", "state", "state_fp32")
+    caches, holders = model.caches, min(ranks, model.kv_heads)  # ranks with keys and values of their own
     if model.kv_lora_rank is None:
-        each = ({name: -(-getattr(cache, name) // ranks) for name in names} for cache in caches)
+        parts = {"per_token": holders, "state": ranks, "state_fp32": ranks}
+        each = ({name: -(-getattr(cache, name) // among) for name, among in parts.items()} for cache in caches)
         caches = tuple(msgspec.structs.replace(cache, **own) for cache, own in zip(caches, each, strict=True))
     return msgspec.structs.replace(
         model,
@@ -105,10 +106,11 @@ def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
         vocab_size=-(-model.vocab_size // ranks),
         parameters=None,
         tensors=tuple(
-            msgspec.structs.replace(group, shape=(-(-group.shape[0] // ranks), *group.shape[1:]))
+            msgspec.structs.replace(group, shape=(-(-group.shape[0] // among), *group.shape[1:]))
             if len(group.shape) > 1
             else group
             for group in model.tensors
+            for among in [holders if group.name in {"k_proj", "v_proj"} else ranks]
         ),
         caches=caches,
     )
