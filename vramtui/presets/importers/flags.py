@@ -146,7 +146,7 @@ def _spelling(written: str, words: Mapping[str, Mapping[str, str]]) -> Spelling:
             pairs = dict(pair.split("=") for pair in given.split())
             return pairs.get if how == "exactly" else lambda value: pairs.get(value.lower())
         case "has":
-            return lambda value: (second or found[1]) if (found := re.search(first, value)) else None
+            return lambda value: (second or match[1]) if (match := re.search(first, value)) else None
     return SPELLINGS[how]
 
 

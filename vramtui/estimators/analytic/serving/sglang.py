@@ -25,7 +25,6 @@ from vramtui.models.specs.decoder import cache_source, decoder_spec
 # values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
 SLIDING_TOKENS, STATES = 0.8, 0.9
 
-
 # Defaults on GPUs with less than so many GiB: tokens of a chunk, and the largest batch of a graph, and that from four
 # tensor ranks on.
 CARDS = (

@@ -141,8 +141,9 @@ def profiled_batch(share: Share, run: ProfiledPass) -> tuple[int, str]:
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
     twice, stream = 2 if model.gated_mlp else 1, f"{SIZES['streams']} x {model.hidden_size} stream"
     embeddings, encoding, images = encoded_images(model, run) if share.begins else (0, 0, "")
-    # How often each word came in each sequence, and which are in its prompt.
-    counted = (run.vocabulary, -(-run.vocabulary // 32)) if run.release.is_v2 and share.ends else ()
+    # How often each word came in each sequence, and which are in its prompt: there before the pass.
+    is_counted = run.release.is_v2 and share.ends and run.release.since >= FIRST["consumed"]
+    counted = (run.vocabulary, -(-run.vocabulary // 32)) if is_counted else ()
     words_seen = sum(rounded(run.sequences * size * 4) for size in counted)
     resident = embeddings + words_seen + (SIZES["handed_on"] * wide if share.stages > 1 else 0)
     keeps = run.release.keeps_workspace
