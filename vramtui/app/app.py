@@ -20,7 +20,7 @@ from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import BRIEF, CellPainter
 from vramtui.app.terminal.terminal_driver import KeyQueue, is_behind, suspend_job
-from vramtui.app.terminal.textual_private import ClosedScreens
+from vramtui.app.terminal.textual_private import ClosedScreens, call_after, give_memory_back
 from vramtui.app.themes import Colours
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import NoticeLine
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 HEAD_START = 0.12  # seconds to wait for the first answer: quicker than to draw an empty screen first
 INTERRUPTED = 130
+STARTED = 5.0  # seconds after which memory that only a start needs is free
 LEAVING = 1.0  # seconds for keeping runs while the dashboard ends
 
 
@@ -258,7 +259,7 @@ class Dashboard(App[None]):
     def on_presets_read(self, message: context.PresetsRead) -> None:
         self.parts.take_library(message.library)
         self.state.take_presets((), message.library)
-        self.closed_screens.give_back_what_starting_took()
+        call_after(self, STARTED, give_memory_back)
         self.feed.notes = message.problems
         self.draw()
 

@@ -238,9 +238,8 @@ class DerivedPresets:
                 job = (process.pid, process.started_at, process.command)
                 if job not in self._known:
                     waiting[job] = None
-                elif self._known[job] is None:  # most of a large host's
-                    continue
-                asked.append((key, first, job, process))
+                if self._wait or self._known.get(job) is not None:  # few of a large host's
+                    asked.append((key, first, job, process))
         if self._wait:
             self._answer_nameless(waiting)
             for job in [job for job in waiting if job not in self._known]:

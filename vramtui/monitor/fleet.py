@@ -14,7 +14,7 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation import readings
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
+from vramtui.core.runs.ranked_jobs import RankReading, rank_readings
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.jobs import EarlierSamples, Jobs, Presets, no_jobs
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
@@ -278,7 +278,7 @@ class Fleet:
                     is_quick=any(key in quick for key in keys if key in predicted),
                     utilization=gpu.utilization,
                     processes=len(gpu.processes),
-                    users=_largest_first(_added_up(by_user)),
+                    users=_added_up(by_user),
                 )
             )
         entry.gpus = tuple(summaries)
@@ -289,7 +289,7 @@ class Fleet:
 
 def user_totals(hosts: Iterable[HostSummary]) -> dict[str, int]:
     """Return the bytes that each user's processes hold on all hosts that are up, the largest first."""
-    return _largest_first(_added_up(host.users for host in hosts if host.is_up))
+    return _added_up(host.users for host in hosts if host.is_up)
 
 
 def _added_up(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -297,14 +297,4 @@ def _added_up(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for users in parts:
         for user, size in users.items():
             totals[user] = totals.get(user, 0) + size
-    return totals
-
-
-def _largest_first(users: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(users.items(), key=lambda entry: (-entry[1], entry[0])))
-
-
-def job_summaries(hosts: Iterable[HostSummary]) -> tuple[RankedJob, ...]:
-    return ranked_jobs(
-        msgspec.structs.replace(reading, host=host.name) for host in hosts if host.is_up for reading in host.ranks
-    )
+    return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))

@@ -18,7 +18,7 @@ from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.observation.readings import Sample
-from vramtui.core.runs.ranked_jobs import Rank, RankedJob
+from vramtui.core.runs.ranked_jobs import Rank, RankedJob, ranked_jobs
 from vramtui.monitor import fleet as fleets
 from vramtui.monitor.jobs import Presets
 
@@ -183,7 +183,8 @@ class FleetModel(ui.ListModel[fleets.FleetColumn, FleetRow]):
     def view(self, hosts: Sequence[fleets.HostSummary], current: str) -> FleetView:
         up = sum(host.is_up for host in hosts)
         if self.by_job:
-            jobs, rows = self.jobs, self.jobs.rows(fleets.job_summaries(hosts), self.filter)
+            ranks = (msgspec.structs.replace(rank, host=one.name) for one in hosts if one.is_up for rank in one.ranks)
+            jobs, rows = self.jobs, self.jobs.rows(ranked_jobs(ranks), self.filter)
             job = jobs.selected
             return FleetView(
                 jobs=rows,

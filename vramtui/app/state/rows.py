@@ -444,8 +444,8 @@ class SortedRows(RowsOnDemand):
 
     __slots__ = ("_predicted", "_rows", "_selected", "order", "places")
 
-    def __init__(self, places: Iterable[int], predicted: RowPredictions, order: object) -> None:
-        self.places, self._predicted, self.order = array("i", places), predicted, order
+    def __init__(self, places: "array[int]", predicted: RowPredictions, order: object) -> None:
+        self.places, self._predicted, self.order = places, predicted, order
         self._selected: dict[RowId | None, int | None] = {None: None}
         self._rows: dict[int, ProcessRow] = {}
 
@@ -490,23 +490,23 @@ def arranged(
     keys: Sequence[Any] = list(predicted.listing.orders() if column == "now" else map(SORT_KEYS[column], predicted))
     order = by if not words and frozen is None and len(places) > MANY else None
     lines = was.places if was and order and (order, len(places)) == (was.order, len(was)) else ()
-    return SortedRows([*frozen_places, *sorted_places(places, keys, column, lines, reverse=reverse)], predicted, order)
+    return SortedRows(
+        array("i", frozen_places) + sorted_places(places, keys, column, lines, reverse=reverse), predicted, order
+    )
 
 
 def sorted_places(
     places: Sequence[int], keys: Sequence[Any], column: SortColumn, lines: Sequence[int] = (), *, reverse: bool = False
-) -> list[int]:
+) -> "array[int]":
     """Return places in the order of their keys, as `arranged` does, most on the same of their present `lines`."""
-    known, falls = [at for at in lines or places if keys[at] is not None], (column not in FROM_THE_SMALLEST) != reverse
-    if lines:
-        now = [keys[at] for at in known]
-        wrong = list(compress(count(), map(ne, now, sorted(now, reverse=falls))))
-        moved = sorted((known[line] for line in wrong), key=keys.__getitem__, reverse=falls)
-        for line, at in zip(wrong, moved, strict=True):
-            known[line] = at
-    else:
-        known.sort(key=keys.__getitem__, reverse=falls)
-    return known + [at for at in places if keys[at] is None]
+    falls = (column not in FROM_THE_SMALLEST) != reverse
+    known = array("i", (at for at in lines or places if keys[at] is not None))
+    now = [keys[at] for at in known]
+    wrong = list(compress(count(), map(ne, now, sorted(now, reverse=falls)))) if lines else range(len(known))
+    moved = sorted((known[line] for line in wrong), key=keys.__getitem__, reverse=falls)
+    for line, at in zip(wrong, moved, strict=True):
+        known[line] = at
+    return known + array("i", (at for at in places if keys[at] is None))
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

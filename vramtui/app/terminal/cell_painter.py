@@ -186,7 +186,8 @@ class Frame:
         """Let the terminal move cells to the left if `cells` are those at column `x`, moved; the rest is put back."""
         line = self._lines[y]
         moved = find_move(line[x : x + len(cells)], cells, writer.moved_by)
-        if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved[0] :]):
+        written = any(one.y == y for one in writer.stretches)
+        if moved is None or written or any(not character for character, _ in line[x + moved[0] :]):
             return
         start, stop, by = x + moved[0], x + moved[1], moved[2]
         writer.move(y, start, stop, by)
@@ -211,18 +212,15 @@ class _Writer:
     `moved_by` is the number of columns by which the last moved line was moved.
     """
 
-    __slots__ = ("_color_system", "_moved_at", "_moves", "_stretches", "_width", "moved_by")
+    __slots__ = ("_color_system", "_moved_at", "_moves", "_width", "moved_by", "stretches")
 
     def __init__(self, color_system: ColorSystem, width: int) -> None:
         self.moved_by = 0
         self._color_system = color_system
         self._width = width
-        self._stretches: list[_Stretch] = []
+        self.stretches: list[_Stretch] = []
         self._moves: list[str] = []
         self._moved_at: At = None
-
-    def writes_on(self, y: int) -> bool:
-        return any(one.y == y for one in self._stretches)
 
     def move(self, y: int, start: int, stop: int, by: int) -> None:
         """Delete `by` cells of a line at `start` and insert as many before `stop`, before anything is written."""
@@ -236,21 +234,21 @@ class _Writer:
             if at == len(cells) or (cells[at][1] is not cells[start][1] and cells[at][0]):
                 text = "".join(character for character, _ in cells[start:at])
                 codes = codes_of(cells[start][1], self._color_system)
-                self._stretches.append(_Stretch(y, x + start, at - start, text, codes))
+                self.stretches.append(_Stretch(y, x + start, at - start, text, codes))
                 start = at
 
     def finish(self, codes: Codes | None, at: At) -> tuple[str, Codes | None, At]:
         """Return the output for a terminal with the look `codes` and its cursor `at` a place, and both afterwards."""
-        if not self._stretches:
+        if not self.stretches:
             return "", codes, at
         out = ["\x1b[m" if codes is None else "", *self._moves]
         now, at = PLAIN if codes is None else codes, self._moved_at or at
         is_sure = at is not None
-        if len(self._stretches) > FEW:
-            out.append(self._text(self._stretches, at, now, is_sure=is_sure)[0])
-            return "".join(out), self._stretches[-1].codes, None
+        if len(self.stretches) > FEW:
+            out.append(self._text(self.stretches, at, now, is_sure=is_sure)[0])
+            return "".join(out), self.stretches[-1].codes, None
         by_codes: dict[Codes, list[_Stretch]] = {}
-        for stretch in self._stretches:
+        for stretch in self.stretches:
             by_codes.setdefault(stretch.codes, []).append(stretch)
         while by_codes:
             # The nearest next: between looks with the same background and attributes only the colour changes.

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import textual.strip
 from rich.style import Style
@@ -36,11 +36,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Forgetful:
+class _Forgetful(dict[object, object]):
     """A cache that keeps nothing."""
-
-    def get(self, key: object, default: Any = None) -> Any:  # noqa: ANN401 - whatever is asked for
-        return default
 
     def __setitem__(self, key: object, value: object) -> None:
         """Drop the value."""
@@ -85,17 +82,10 @@ REMEMBERED = (
     StylesCache.get_inner_outer,
     Style._add,  # noqa: SLF001 - as are all of these
     ANSIToTruecolor.truecolor_style,
-    Region.contains_region,
-    Region.grow,
-    Region.intersection,
-    Region.overlaps,
-    Region.shrink,
-    Region.translate,
-    Region.union,
+    *(one for one in vars(Region).values() if hasattr(one, "cache_clear")),
 )
 # Seconds between the closing of the first window and the collection, which takes tens of milliseconds.
 PATIENCE = 2.0
-STARTED = 5.0  # seconds after which memory that only a start needs is free
 
 
 class ClosedScreens:
@@ -108,9 +98,6 @@ class ClosedScreens:
     def __init__(self, app: App[None], forget_spots: Callable[[], None]) -> None:
         self._app, self._forget_spots = app, forget_spots
         self.due = False
-
-    def give_back_what_starting_took(self) -> None:
-        call_after(self._app, STARTED, _give_memory_back)
 
     def collect_soon(self) -> None:
         if not self.due:
@@ -135,10 +122,10 @@ class ClosedScreens:
 def collect_garbage() -> None:
     """Collect reference cycles, and return free memory to the system."""
     gc.collect()
-    _give_memory_back()
+    give_memory_back()
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
     """Return the pages that glibc keeps for later to the system; other C libraries keep none."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -11,7 +11,8 @@ import re
 import sys
 import typing
 from collections.abc import Iterator
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any
 
 # asyncio and shutil work without these.
@@ -39,6 +40,8 @@ KEYS = ".|UP|DOWN|LEFT|RIGHT|HOME|END|PAGEUP|PAGEDOWN|ENTER|ESCAPE|TAB|BACKSPACE
 TRUTH = {"True": True, "False": False, "None": None}
 LITERAL = r"'[^'\\]*'|-?[1-9]\d*|0|\b(?:True|False|None)\b"
 LITERALS = rf"\((?:(?:{LITERAL}), ?)+\)"
+# Flags of a function whose first constant may be its docstring: CO_OPTIMIZED, from Python 3.14 on CO_HAS_DOCSTRING too.
+HAS_DOCSTRING = 1 if sys.version_info < (3, 14) else 1 | 1 << 26
 PICKLE = b"\x80"  # how a pickle begins, and nothing of marshal's
 
 
@@ -165,8 +168,27 @@ def defer() -> None:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # as importlib has it
 
 
+def leave_docstrings_out() -> None:
+    """Load modules without their functions' docstrings from now on. They take 1 MB."""
+    from opcode import opmap  # noqa: PLC0415 - this function's alone
+
+    whole: Any = SourceFileLoader.get_code
+    uses = [bytes((opmap[name], 0)) for name in ("LOAD_CONST", "RETURN_CONST") if name in opmap]
+
+    def brief(code: CodeType) -> CodeType:
+        constants = [brief(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+        may_have = code.co_flags & HAS_DOCSTRING == HAS_DOCSTRING and code.co_name[0] != "<"
+        if may_have and isinstance(constants[0], str) and not any(use in code.co_code for use in uses):
+            constants[0] = None
+        is_same = all(one is other for one, other in zip(constants, code.co_consts, strict=True))
+        return code if is_same else code.replace(co_consts=tuple(constants))
+
+    setattr(SourceFileLoader, "get_code", lambda loader, name: brief(whole(loader, name)))  # noqa: B010 - for types a method
+
+
 def end_deferring() -> None:
     """Let every further import load the module itself, except Textual's when the app begins to run."""
+    delattr(SourceFileLoader, "get_code")
     for name in DEFERRED:
         if name != "textual.pilot" and isinstance(sys.modules.get(name), LateModule):
             del sys.modules[name]

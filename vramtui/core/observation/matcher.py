@@ -64,6 +64,7 @@ class Matcher:
             return matched
         pids = {key.pid for key in by_hand}
         texts: list[_Answer | None] = []
+        distinct: dict[_Answer, _Answer] = {}  # a process may be on every GPU
         new: dict[_Answer, tuple[Gpu, Process, PresetFile | None]] = {}
         for gpu in sample.gpus:
             for process in gpu.facts:
@@ -78,7 +79,7 @@ class Matcher:
                     text = (*text, chosen.key)
                 if text not in self._answers:  # each distinct text is searched once
                     new[text] = gpu, process, chosen
-                texts.append(text)
+                texts.append(distinct.setdefault(text, text))
         if new:
             self._search(new)
         everyone = ((gpu, process) for gpu in sample.gpus for process in gpu.facts)
