@@ -96,7 +96,7 @@ def exit_by(fits: "Iterable[Fit]") -> None:
     if not all(fit.is_enough for fit in verdicts):
         raise SystemExit(NO)
     for fit in verdicts:
-        if fit.verdict == "tight":
+        if fit.verdict == "tight" and not sys.stdout.isatty():  # where the answer goes to a file or a pipe
             say(f"tight: {fit.sentence}")
 
 
