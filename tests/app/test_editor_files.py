@@ -10,8 +10,6 @@ from vramtui.app.editor.screen import Difference, EditorScreen, Offers, Pick, Qu
 from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import Ledger
-from vramtui.core.runs.run import Run, StoredRun
 from vramtui.presets import draft as drafts
 from vramtui.presets.whole_files import NotDurableError
 
@@ -323,25 +321,6 @@ CONFIG = {
 }
 
 
-def _run(number: int, preset: str = "tiny", **more: object) -> Run:
-    fields: dict[str, object] = {
-        "key": f"gpu01/{number}",
-        "source": "watched",
-        "host": "gpu01",
-        "gpu_uuid": "GPU-0",
-        "gpu_name": "NVIDIA A100-SXM4-80GB",
-        "pid": number,
-        "started_at": scenes.START - 1000 * number,
-        "ended_at": scenes.START,
-        "ending": "exited",
-        "preset": preset,
-        "method": "analytic",
-        "predicted": Ledger(process=60 * GIB),
-        "observed": Ledger(process=(50 + number) * GIB, reserved=49 * GIB),
-    }
-    return Run(**(fields | more))  # type: ignore[arg-type]  # fields of any type, checked by msgspec
-
-
 async def test_from_a_models_file(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
@@ -401,17 +380,7 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
         assert screen.draft.problems
 
 
-async def test_measured_figures_and_another_kind_go_into_the_file(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        await press(app, pilot, "f5")
-        assert on_top(app, QuestionDialog)
-        assert "This run still goes on" in screen_text(app)
-        await press(app, pilot, "y")
-        assert f"[measured]\nprocess = {58 * GIB}\n" in screen.area.text
-        assert "NVIDIA A100-SXM4-80GB in gpu01" in screen.area.text
-        assert screen.draft.text.startswith(TEXT.rstrip())
-        await press(app, pilot, "ctrl+z")
-        assert screen.draft.text == TEXT
+async def test_another_kind_goes_into_the_file(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.kind")
         await press(app, pilot, "enter", "down", "enter")
@@ -423,25 +392,6 @@ async def test_measured_figures_and_another_kind_go_into_the_file(tmp_path: Path
         assert "run.optimizer" in screen_text(app)
         await press(app, pilot, "y")
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
-
-
-async def test_runs_of_the_history_are_offered_and_one_without_figures_gives_none(tmp_path: Path) -> None:
-    async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
-        await pilot.press("f5")
-        assert "No run of tiny is known" in said(app)
-        app.parts.history.model.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
-        await press(app, pilot, "f5")
-        assert on_top(app, Pick)
-        assert "pid 3 " not in screen_text(app)
-        await press(app, pilot, "down", "enter")
-        assert app.screen is screen
-        assert f"[measured]\nreserved = {49 * GIB}\nprocess = {52 * GIB}\n" in screen.area.text
-    async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
-        app.parts.history.model.take([StoredRun(1, _run(1, observed=Ledger()))])
-        await press(app, pilot, "f5")
-        assert app.screen is screen
-        assert "Nothing was measured of this run" in said(app)
-        assert screen.draft.text == TEXT
 
 
 async def test_from_a_process_or_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Features:
         self.signals = SignalController(shared, services.signaller, services.no_signals)
         self.export = ExportController(shared, services.save, services.snapshots)
         self.watch_questions = WatchQuestions(self.export.choose, ProcessTracer(shared, traces).ask)
-        self.editor = EditorController(shared, presets, self.history, forget_frame)
+        self.editor = EditorController(shared, presets, forget_frame)
         # Alerts come before anything is written. Our own threads end first; writes to a disk, which may take a second,
         # end last.
         first: tuple[Feature, ...] = (self.plan, self.history, self.traces, self.max_batch)

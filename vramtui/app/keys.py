@@ -252,7 +252,6 @@ EDITOR_BINDINGS: list[BindingType] = [
     _typing("ctrl+d", "difference", "diff", "editor.difference", "Show differences from the saved text"),
     _typing("ctrl+n", "new", "new", "editor.new", "New preset: from a model's file, a process, or a copy"),
     _typing("ctrl+r", "revert", "revert", "editor.revert", "Discard changes (asks first)"),
-    _typing("f5", "measured", "measured", "editor.measured", "Write a run's measured memory into [measured]"),
     _typing("ctrl+pagedown", "turn(1)", "Focus next: form, text, estimate", "editor.view_next"),
     _typing("ctrl+pageup", "turn(-1)", "Focus previous: form, text, estimate", "editor.view_before"),
     _typing("ctrl+y", "redo", "Redo", "editor.redo"),

@@ -1,7 +1,7 @@
 """Opens the preset editor or the user's own one, and connects the editor to the dashboard."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
@@ -11,7 +11,6 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.readings import ProcessKey
-from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
@@ -21,23 +20,16 @@ if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary
 
 
-class PresetRuns(Protocol):
-    """The run history, as far as the editor takes figures from it."""
-
-    def read(self) -> None: ...
-    def of_preset(self, key: str) -> tuple[Run, ...]: ...
-
-
 class EditorController:
     """Opens the editor on the panel's preset, and takes what it saves. `forget_frame` draws everything again after
     another program had the terminal.
     """
 
-    __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state", "process")
+    __slots__ = ("_app", "_forget_frame", "_library", "_shared", "_state", "process")
 
-    def __init__(self, shared: AppContext, library: object, runs: PresetRuns, forget_frame: Callable[[], None]) -> None:
+    def __init__(self, shared: AppContext, library: object, forget_frame: Callable[[], None]) -> None:
         self._shared, self._app, self._state = shared, shared.app, shared.state
-        self._library, self._runs, self._forget_frame = library, runs, forget_frame
+        self._library, self._forget_frame = library, forget_frame
         self.process: ProcessKey | None = None  # which the open editor's preset was opened for
 
     def edit(self) -> None:
@@ -132,7 +124,6 @@ class EditorController:
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:
         from vramtui.app.editor.screen import EditorScreen  # loads the text area
 
-        self._runs.read()
         self._app.push_screen(EditorScreen(draft, estimator, self))
         self._shared.redraw.now()
 
@@ -201,16 +192,6 @@ class EditorController:
         row = self._state.view().chosen
         process = row.process if row is not None else None
         return (process.pid, process.command) if process is not None and process.command else None
-
-    def runs_of(self, key: str) -> tuple[Run, ...]:
-        """Return the known runs of a preset: the selected process's first, then those of the history."""
-        stored = self._runs.of_preset(key)
-        state, row = self._state, self._state.view().chosen
-        if state.sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
-            return stored
-        tracker = state.session.run_tracker()
-        now = tracker.update(state.sample, state.session.history, {row.id: state.session.presets[key]})[:1]
-        return (*now, *(run for run in stored if run.key not in {one.key for one in now}))
 
     @property
     def known_presets(self) -> "PresetLibrary":

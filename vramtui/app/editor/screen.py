@@ -1,6 +1,5 @@
-"""The preset editor as a whole screen with its dialogs: saving, renaming, leaving, new drafts, measured figures."""
+"""The preset editor as a whole screen with its dialogs: saving, renaming, leaving, new drafts."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
@@ -36,8 +35,7 @@ from vramtui.app.ui.lines import fit, plain
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes
-from vramtui.core.runs.run import Run
+from vramtui.core.base.units import UNKNOWN
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import path_named
 from vramtui.presets import draft as drafts
@@ -45,7 +43,6 @@ from vramtui.presets.importers.derived import finder_of
 from vramtui.presets.importers.flags import TITLES
 from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file
 from vramtui.presets.importers.process_offers import draft_from_process, start_from
-from vramtui.presets.measured import with_measured
 from vramtui.presets.reader import load_preset
 from vramtui.presets.whole_files import NotDurableError
 
@@ -665,41 +662,3 @@ class EditorScreen(ViewScreen):
             opened.begin(start_from(taken, library, drafts.checked_name(typed), try_out=opened.estimator))
 
         self.app.push_screen(Offers(title, name, offers, begin, notes))
-
-    def action_measured(self) -> None:
-        """Write the measured memory of a run into `[measured]`; ask which run if there are several."""
-        runs = self.open.host.runs_of(self.draft.name)
-        if not runs:
-            name = printable(self.draft.name)
-            message = f"No run of {name} is known: select its process, or open History (4) first."
-            self.notify(message)
-        elif len(runs) == 1:
-            self._measure(runs[0])
-        else:
-            lines = []
-            for run in runs:
-                process = format_bytes(run.observed.process) if run.observed.process is not None else "not measured"
-                lines.append((_run_name(run), f"{run.ending.replace('_', ' ')} · {run.gpu_name} · process {process}"))
-            ask(self.app, Pick("Which run's figures?", lines), lambda at: self._measure(runs[at]))
-
-    def _measure(self, run: Run, *, anyway: bool = False) -> None:
-        """Write the figures. If they may not be the peak of this preset, ask first."""
-        try:
-            text = with_measured(self.draft.text, run, self.draft.folder, anyway=anyway)
-        except UserError as error:
-            why = f"{str(error)[:1].upper()}{str(error)[1:]}"
-            if anyway or run.observed.process is None:
-                self.notify(why, severity="warning")
-                return
-            question = f"{why}. Write its figures anyway?"
-            self._confirm(_run_name(run), question, "write them", lambda: self._measure(run, anyway=True))
-            return
-        self.draft.replace_text(text)
-        self.open.refresh()
-        self.go_to("measured.process")
-        self.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.")
-
-
-def _run_name(run: Run) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at))
-    return f"pid {run.pid} on {printable(run.host)}, {at}"

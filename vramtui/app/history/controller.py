@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 if TYPE_CHECKING:
     from vramtui.app.history.screen import HistoryModel, HistoryView, RunStore
     from vramtui.app.ui.view_screen import ViewScreen
-    from vramtui.core.runs.run import Run, StoredRun
+    from vramtui.core.runs.run import StoredRun
 
 LOOK_EVERY = 5.0  # seconds between two looks for changes of the history while it is shown
 
@@ -82,14 +82,6 @@ class HistoryController(Feature):
             self._shared.redraw.now()
 
         threading.Thread(target=read, name="read history", daemon=True).start()
-
-    def of_preset(self, key: str) -> "tuple[Run, ...]":
-        runs = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]
-        chosen = self.model.selected
-        if chosen is not None and chosen.run in runs:
-            runs.remove(chosen.run)
-            runs.insert(0, chosen.run)
-        return tuple(runs)
 
     def report(self, run: "StoredRun") -> None:
         store = self.store
