@@ -16,7 +16,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import PipelineModel
 from vramtui.core.schema.preset import Preset
-from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.models.families.keys import Fields
@@ -186,6 +186,17 @@ def test_training_keeps_the_encoders_or_not(at: Folder) -> None:
     assert off.allocated == alone.allocated
     others = 2 * (123_060_480 + 4_762_310_656) + 4 * 83_819_683
     assert (kept.ledger.weights or 0) - (off.ledger.weights or 0) == pytest.approx(others, rel=0.001)
+    # Ranks of DDP add to a pipeline what they add to its denoiser; weights of frozen parts are not sharded.
+    for one in (run, msgspec.structs.replace(run, offload="model")):
+        pair = ANALYTIC.estimate(Workload(model=model, run=one, parallel=Parallel(data=2)), H100)
+        two = ANALYTIC.estimate(Workload(model=model.denoiser, run=run, parallel=Parallel(data=2)), H100)
+        buckets = (two.ledger.gradients or 0) - (alone.ledger.gradients or 0)
+        assert buckets > 0
+        single = kept if one is run else off
+        assert (pair.ledger.gradients or 0) - (single.ledger.gradients or 0) == buckets
+        assert pair.ledger.weights == single.ledger.weights
+    with pytest.raises(UserError, match="estimated as DDP"):
+        ANALYTIC.estimate(Workload(model=model, run=run, parallel=Parallel(data=2, strategy="fsdp")), H100)
 
 
 # Peaks of allocated and reserved of whole pipelines at their true sizes: the real PyTorch 2.13 CUDA build on a stubbed

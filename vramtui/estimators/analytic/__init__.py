@@ -173,9 +173,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
         check_parallel(model, parallel)
         if isinstance(run, InferRun):
             return estimate_pipeline(model, run, device)
-        if parallel.ranks > 1:
-            raise UserError("a pipeline's training is estimated on one GPU; only its denoiser can be on several")
-        return estimate_pipeline_training(model, run, device)
+        return estimate_pipeline_training(model, run, device, parallel)
     if isinstance(run, TrainRun) and workload.parallel is not None:
         return estimate_sharded(model, run, device, parallel)
     if isinstance(run, TrainRun):

@@ -509,17 +509,29 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
     partition.check_parallel(model, parallel)
     sharing = sharing_of(parallel)
     if not isinstance(model, TransformerModel):
-        program = with_policy(program_of(model, written_run(run, sharing), device), run, sharing)
-        buffers = buffers_for(program, sharing, parallel, program.layers, policy=has_policy(run, sharing))
-        share_gradients(program.stages, sharing)
-        one = ShardedTrainer(program, run, device, parallel=parallel, buffers=buffers).estimate()
-        return _with_notes(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
+        return estimate_alike(program_of(model, written_run(run, sharing), device), run, device, parallel)
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
     ranks = partition.telling_shares(model, parallel, (run.frozen_layers,))
     estimates = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(estimates, key=lambda pair: pair[1].process)
     return _with_notes(estimate, parallel, _notes(worst, estimates, parallel, run.gradient_accumulation_steps))
+
+
+def estimate_alike(
+    program: tapes.Program, run: TrainRun, device: Device, parallel: Parallel, before: dict[str, Fact] | None = None
+) -> Estimate:
+    """The estimate of any rank of a job whose ranks all have the whole model, or the same share of each tensor.
+
+    `before` is what frozen models hold while they prepare a batch.
+    """
+    sharing = sharing_of(parallel)
+    program = with_policy(program, run, sharing)
+    buffers = buffers_for(program, sharing, parallel, program.layers, policy=has_policy(run, sharing))
+    share_gradients(program.stages, sharing)
+    rank = ShardedTrainer(program, run, device, parallel=parallel, buffers=buffers)
+    rank.trainer.before = before or {}
+    return _with_notes(rank.estimate(), parallel, (f"one of {parallel.ranks} ranks, all alike",))
 
 
 def _of_rank(

@@ -12,6 +12,7 @@ Shapes: an encoder's stream (b, s, h), MLP (b, s, i), biases (n, s, s), logits (
 """
 
 from collections.abc import Iterable
+from functools import partial
 from math import ceil, prod
 
 import msgspec
@@ -20,9 +21,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.schema.models import PipelineModel, PipelineVae, TensorGroup, UNetModel
-from vramtui.core.schema.workload import InferRun, Quantization, TrainRun
+from vramtui.core.schema.workload import InferRun, Parallel, Quantization, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.parallel import estimate_alike, sharing_of
 from vramtui.estimators.analytic.sizes.precision import (
     EVERYTHING,
     BlockBytes,
@@ -33,7 +35,7 @@ from vramtui.estimators.analytic.sizes.precision import (
 )
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.tape import BytesByGroup, prefilled, summed
-from vramtui.estimators.analytic.training import Trainer
+from vramtui.estimators.analytic.training import estimate_training
 from vramtui.models.spec import Parameter
 
 # Tensors of the stream's size that a block holds at its attention: the stream, its norm in fp32 and back, queries,
@@ -240,12 +242,14 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     return msgspec.structs.replace(estimate, error=STATED_ERROR)
 
 
-def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device) -> Estimate:
+def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
     """The estimate of a job that trains the denoiser with frozen encoders and a frozen VAE, or without them.
 
     Raises:
-        UserError: layers are asked for one by one.
+        UserError: layers are asked for one by one, or weights are sharded: scripts keep the frozen parts whole.
     """
+    if parallel.ranks > 1 and sharing_of(parallel).stage > 2:
+        raise UserError("a pipeline's training on several GPUs is estimated as DDP; only its denoiser can be sharded")
     if run.offload == "sequential":
         raise UserError('run.offload = "sequential" brings layers one by one, which is for inference; use "model"')
     job = PipelineJob(model, run, device)
@@ -255,8 +259,9 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
     else:
         notes.append("text encoders and VAE stay on the card, frozen, and read each batch first")
     program = msgspec.structs.replace(job.program, notes=tuple(notes))
+    ask = estimate_training if parallel.ranks == 1 else partial(estimate_alike, parallel=parallel)
     if run.offload == "model":
-        return Trainer(program, run, device).estimate()
+        return ask(program, run, device)
     encoders = job.encoders()
     itemsize = FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize
     stored = [
@@ -265,7 +270,7 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
         for tensor in turn.tensors
     ]
     stored += [msgspec.structs.replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()]
-    trainer = Trainer(msgspec.structs.replace(program, frozen=(*program.frozen, *stored)), run, device)
+    program = msgspec.structs.replace(program, frozen=(*program.frozen, *stored))
     before = {turn.name: size for turn in encoders for size in turn.memory.values()}
     # The VAE holds most while it makes latents at its first residual blocks, which have all pixels.
     vae, frames, pixels = model.vae, job.frames, job.batch * job.size[0] * job.size[1]
@@ -273,9 +278,7 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
     inside = tensors * (chunk * pixels // vae.patch_size**2) * vae.block_out_channels[0]
     before["vae"] = (inside + 3 * frames * pixels) * itemsize
     fullest = max(before, key=lambda name: before[name])
-    trainer.before = {f"activations: {fullest}": before[fullest]}
-    trainer.before_facts = {f"activations: {fullest}": _passing(fullest, before[fullest])}
-    return trainer.estimate()
+    return ask(program, run, device, before={f"activations: {fullest}": _passing(fullest, before[fullest])})
 
 
 def _passing(name: str, size: int) -> Fact:

@@ -56,12 +56,17 @@ class BesideTraining(msgspec.Struct, frozen=True):
 
 
 class Trainer:
-    """One training job's sizes, which a rank of several changes to its own; `follow` goes through two steps."""
+    """One training job's sizes, which a rank of several changes to its own; `follow` goes through two steps.
 
-    def __init__(self, program: tapes.Program, run: TrainRun, device: Device) -> None:
+    `before` is what frozen models hold while they prepare a batch.
+    """
+
+    def __init__(
+        self, program: tapes.Program, run: TrainRun, device: Device, before: dict[str, Fact] | None = None
+    ) -> None:
         if run.compile:
             program = compile_program(program)
-        self.program, self.run, self.device = program, run, device
+        self.program, self.run, self.device, self.before = program, run, device, before or {}
         recipe = program.recipe
         self.weights = program.weights
         self.gradients: BlockBytes = program.gradients
@@ -82,9 +87,6 @@ class Trainer:
             largest = max((rounded(one.numel * recipe.weights) for one in program.trained), default=0)
             self.gradients, self.extra = BlockBytes(), BesideTraining(backward={tapes.GRADIENTS: largest})
             self.states = msgspec.structs.replace(self.states, step=0, step_formula="within the backward pass")
-        # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
-        self.before: tapes.BytesByGroup = {}
-        self.before_facts: dict[str, Fact] = {}
 
     @cached_property
     def first(self) -> tapes.Passes:
@@ -119,7 +121,8 @@ class Trainer:
             if step:
                 moments.note("input", step, tapes.summed(fed, inputs), end=False)
             if self.before:
-                moments.note("input", step, tapes.summed(fed, self.before), end=False)
+                before = {name: fact.bytes for name, fact in self.before.items()}
+                moments.note("input", step, tapes.summed(fed, before), end=False)
             moments.note("input", step, fed)
             tower = program.tower
             if tower is not None:
@@ -180,7 +183,7 @@ class Trainer:
     def estimate(self) -> Estimate:
         estimate = assemble(
             self.follow(),
-            self.facts() | self.before_facts,
+            self.facts(),
             self.device,
             self.notes,
             self.states.paged,
@@ -307,6 +310,7 @@ class Trainer:
                 "PyTorch, aten/src/ATen/native/cuda",
                 "within one operator",
             ),
+            **self.before,
         }
 
 
@@ -327,8 +331,10 @@ def _formula_of(tensors: Sequence[tapes.SavedTensors]) -> str:
     return f"{formula} + {blocks:,} B by which blocks are larger"
 
 
-def estimate_training(program: tapes.Program, run: TrainRun, device: Device) -> Estimate:
-    return Trainer(program, run, device).estimate()
+def estimate_training(
+    program: tapes.Program, run: TrainRun, device: Device, before: dict[str, Fact] | None = None
+) -> Estimate:
+    return Trainer(program, run, device, before).estimate()
 
 
 def unmeasured(run: TrainRun) -> list[str]:
