@@ -120,15 +120,12 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     return msgspec.structs.replace(preset_file, preset=preset, settings=tuple(settings))
 
 
-def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:
-    """Return the net, or the Hub's model, of that name if it is known without the network; None otherwise."""
-    resolved = resolve.resolve_on_hub(name)
-    return None if resolved is None else _open(resolved, library)
+def preset_known(name: str, library: PresetLibrary, *, folder: bool = False) -> PresetFile | None:
+    """Return the net, or the Hub's model, of that name if it is known without the network; None otherwise.
 
-
-def preset_of_folder(path: str, library: PresetLibrary) -> PresetFile | None:
-    """Return the Hub's model that a folder is called after, if its files cannot be read; None if there is none."""
-    resolved = resolve.resolve_by_folder(path)
+    With `folder` it is the model that a folder is called after whose files cannot be read.
+    """
+    resolved = resolve.resolve_known(name, folder=folder)
     return None if resolved is None else _open(resolved, library)
 
 

@@ -95,7 +95,7 @@ def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
 # The most popular models of each family first; each name is known without the network.
 POPULAR = tuple(Path(__file__).with_name("popular_names.txt").read_text(encoding="utf-8").split())
 # What a name of a trained model may have behind it, the usual one first.
-_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507", "bf16")
+_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507", "bf16", "diffusers")
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
 _KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
 _FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
@@ -134,9 +134,13 @@ def other_spelling(text: str) -> OtherSpelling | None:
     if file := _FILE.fullmatch(text):
         name = _find_name(file[1]) or _find_name(file[1].partition("_")[2])  # OWNER_NAME
         return None if name is None else OtherSpelling(name, file[2], "llama.cpp")
+    if text.endswith((".safetensors", ".ckpt")):  # as users of ComfyUI and kohya name a model
+        name = _find_name(PurePath(text).stem)
+        return other_spelling(PurePath(text).stem) if name is None else OtherSpelling(name)
     if repository := _GGUF.fullmatch(text):
         name = _find_name(repository[1])
-        return None if name is None else OtherSpelling(name, repository[2] or USUAL_TYPE, "llama.cpp")
+        usual = "MXFP4" if name is not None and name.startswith("gpt-oss") else USUAL_TYPE  # as it was published
+        return None if name is None else OtherSpelling(name, repository[2] or usual, "llama.cpp")
     if tag := _TAG.fullmatch(text):
         words = tag[2].split("-")
         kind = next((word for word in words if _TYPE.fullmatch(word)), "")
@@ -183,7 +187,7 @@ def _by_letters() -> dict[str, str]:
 
 
 def _find_name(name: str) -> str | None:
-    letters = letters_of(name)
+    letters = re.sub("^sd(?=xl|3)|^(?=v15)", "stablediffusion", letters_of(name)).removesuffix("prunedemaonly")
     if not any(letter.isdigit() for letter in letters):
         return None  # "llama" by itself names a family
     known = _by_letters()
@@ -263,14 +267,14 @@ def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
     return Resolved(kind=named, name=text, path=None if named is NameKind.UNKNOWN else path)
 
 
-def resolve_on_hub(name: str) -> Resolved | None:
-    """The model of the Hub's, or the net, that is called so and known without the network; None if none is."""
+def resolve_known(name: str, *, folder: bool) -> Resolved | None:
+    """The net, or the Hub's model, that is called so and known without the network; None if none is.
+
+    With `folder` it is the model that a folder is called after whose files cannot be read.
+    """
+    if folder:
+        return _of_hub(*known_by_folder(name))
     return None if len(name) > LONGEST or exists(name) else _net(name) or _on_hub(name)
-
-
-def resolve_by_folder(path: str) -> Resolved | None:
-    """The Hub's model that a folder is called after, for one whose files cannot be read; None if none is."""
-    return _of_hub(*known_by_folder(path))
 
 
 def is_repository(name: str) -> bool:

@@ -49,7 +49,7 @@ from vramtui.presets.importers.job_files import (
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.named_presets import COMPOSED, LOGS, SCRIPTS, preset_known, preset_named, preset_of_folder
+from vramtui.presets.named_presets import COMPOSED, LOGS, SCRIPTS, preset_known, preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.toml_text import value_text
 
@@ -247,7 +247,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
                 with suppress(OSError):  # a folder that this user can list holds no model, or an unknown one
                     folder = None if place is None else place.find(name)
                     seen = folder is not None and (folder.is_file() or any(True for _ in folder.iterdir()))
-                preset_file = None if seen else preset_of_folder(name, library)
+                preset_file = None if seen else preset_known(name, library, folder=True)
             elif not by_folder and place is not None and exists(place.find(name)):
                 continue
             elif not by_folder:
@@ -358,7 +358,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
             if is_name:
                 preset_file = preset_named(named, library)
             elif not (path.parent / Path(named).expanduser()).exists():  # a folder of another machine
-                preset_file = preset_of_folder(named, library)
+                preset_file = preset_known(named, library, folder=True)
                 called_after = preset_file is not None
         except (UserError, OSError, ValueError, RuntimeError):
             preset_file = None
