@@ -5,6 +5,8 @@ import pytest
 
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
+from vramtui.core.schema.models import PipelineModel
+from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import ServeRun, TrainRun
 from vramtui.presets.importers.command_lines import command_in, is_command, service_in
 from vramtui.presets.library import PresetLibrary
@@ -58,11 +60,19 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes
 
 
+def denoiser_of(preset: Preset) -> object:
+    return preset.model.denoiser if isinstance(preset.model, PipelineModel) else preset.model
+
+
 @pytest.mark.parametrize(("text", "values"), rows(__file__, "a_text_states_the_job"))
 def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
     preset = preset_asked(text if " -" in text[:40] else str(tmp_path / "a.log"), LIBRARY).preset
     found = msgspec.to_builtins(preset.run) | msgspec.to_builtins(preset.parallel or {}) | {"notes": preset.notes[:40]}
+    found |= {
+        "lora": (found.get("lora") or {}).get("rank", 0),
+        "sample": getattr(denoiser_of(preset), "sample_size", None),
+    }
     assert {key: found[key] for key in values} == values
 
 

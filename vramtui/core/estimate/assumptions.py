@@ -13,9 +13,9 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
-from vramtui.core.schema.models import TransformerModel
+from vramtui.core.schema.models import DiffusionTransformerModel, PipelineModel, TransformerModel, UNetModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.schema.workload import DIFFUSERS_MODULES, InferRun, Lora, TrainRun, Workload
 
 Ask = Callable[[Workload, Device], Estimate | None]
 
@@ -28,6 +28,7 @@ BATCHES, SEQUENCES = (1, 8), (512, 4096)
 # What peft's LoraConfig has where nothing is said: rank 8, and of the usual decoders these layers
 # (peft/tuners/lora/config.py and peft/utils/constants.py, 0.17).
 USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
+DIFFUSERS_RANK = 4  # of its LoRA scripts, as train_dreambooth_lora_sdxl.py (58eb52c0, 2026-08-23)
 _DOING = {"train": "training", "infer": "generation", "serve": "serving"}
 _WORDS = {
     "model": "model (by its name)", "run.kind": "training or generation", "run.batch_size": "batch",
@@ -147,13 +148,15 @@ def settings_of(preset_file: PresetFile) -> tuple[str, ...]:
 
 
 def with_usual_adapters(workload: Workload) -> Workload:
-    """`workload` with peft's usual adapters; as it is where its layers have other names."""
+    """`workload` with peft's or diffusers' usual adapters; as it is where its layers have other names."""
     model, run = workload.model, workload.run
-    if not isinstance(run, TrainRun) or not isinstance(model, TransformerModel):
+    if isinstance(model, UNetModel | DiffusionTransformerModel | PipelineModel):
+        lora = Lora(rank=DIFFUSERS_RANK, target_modules=DIFFUSERS_MODULES)
+    elif isinstance(model, TransformerModel) and model.kv_lora_rank is None:
+        lora = Lora(rank=USUAL_RANK, target_modules=("qkv_proj",) if model.fused_qkv else USUAL_MODULES)
+    else:
         return workload
-    if model.fused_qkv or model.kv_lora_rank is not None:
-        return workload
-    adapted = msgspec.structs.replace(run, lora=Lora(rank=USUAL_RANK, target_modules=USUAL_MODULES))
+    adapted = msgspec.structs.replace(run, lora=lora) if isinstance(run, TrainRun) else run
     return msgspec.structs.replace(workload, run=adapted)
 
 

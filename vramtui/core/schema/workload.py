@@ -15,6 +15,8 @@ Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
 PositiveNumber = Annotated[float, Meta(gt=0.0)]
 
+# What diffusers' LoRA scripts adapt (examples/dreambooth/train_dreambooth_lora_sdxl.py).
+DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 USUAL_RANK = 16  # of adapters without a given rank, as the bundled LoRA presets have it
 
 Precision = Literal[

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
 from vramtui.core.schema import models as kinds
-from vramtui.core.schema.workload import Lora
+from vramtui.core.schema.workload import DIFFUSERS_MODULES, Lora
 from vramtui.models import spec as specs
 
 
@@ -135,10 +135,6 @@ def shape_words(model: kinds.TransformerModel, kind: kinds.LayerCache | None = N
 
 def cache_source(model: kinds.TransformerModel) -> str:
     return attention_of(model).cache_source
-
-
-# What diffusers' LoRA scripts adapt (examples/dreambooth/train_dreambooth_lora_sdxl.py).
-DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 
 
 def adapter_tensors(spec: specs.ModelSpec, lora: Lora) -> tuple[specs.Parameter, ...]:

@@ -128,7 +128,8 @@ def is_command(text: str) -> bool:
     words = text.split()
     own = next((word for word in words if not _ASSIGNED.fullmatch(word)), "")
     known = _STARTS.fullmatch(PurePath(own).name) or own in {"docker", "podman", "srun", "sudo", "env", "nohup", "uv"}
-    return len(words) > 1 and bool(known or own != words[0] or any(word.startswith("-") for word in words))
+    has_options = "serve" in words or any(word.startswith("-") for word in words)
+    return len(words) > 1 and bool(known or own != words[0] or has_options)
 
 
 def command_in(text: str) -> Pasted:
@@ -159,7 +160,8 @@ def command_in(text: str) -> Pasted:
         if started and (launches := _STARTS.fullmatch(PurePath(started[0]).name) is not None) >= is_launcher:
             start, is_launcher, used = started, launches, " ".join(words)
     if not start[0]:
-        raise UserError(f"{printable(text.strip()[:60])!r} starts no training or server that is known")
+        servers = "vLLM, SGLang, TGI, llama.cpp and Ollama are"
+        raise UserError(f"{printable(text.strip()[:60])!r} starts no training or server that is known; {servers}")
     tag = re.search(r"vllm[\w-]*:v?(\d+\.\d+(?:\.\d+)?)\b", text)  # of an image, which names vLLM's release
     release = [f"engine_version={tag[1]}"] if tag is not None else []
     for match in _VARIABLE.finditer(used):  # one that an option took counts there

@@ -3,6 +3,7 @@
 Only bounded, plain files are read, as dotted keys with their values; nothing in them is run.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
+from vramtui.models.named_files import exists
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, NOT_MODELLED, WEIGHTLESS
@@ -21,26 +23,34 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 FILE_OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
 ADAPTED_MLP = "model.apply_lora_to_mlp"
 AUTO = "auto"  # the program that reads the file decides
+# What people call DeepSpeed's files: ds_z3_config.json, zero2_offload.json, ds_config_stage3.json.
+_ZERO = re.compile(r"(?:(?:^|[-_.])z|zero[-_]?(?:stage)?|stage)[-_]?([123])(?!\d)", re.IGNORECASE)
 SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
 
 
 class JobFile(msgspec.Struct, frozen=True):
     """A job's file: its `name`, safe to show; its `kind`, a key of `flags.KEYS`; its `values` by dotted key, spelt as
-    on a command line.
+    on a command line; `by_name` if it is not on this machine and its name says them.
     """
 
     name: str
     kind: str
     values: Mapping[str, str]
+    by_name: bool = False
 
 
 def read_job_file(path: Path, name: str | None = None) -> JobFile:
-    """Read the file at `path`, which sentences call `name`.
+    """Read the file at `path`, which a command or another file calls `name`: if it is not there, that may say enough.
 
     Raises:
         UserError: it cannot be read, is not YAML or JSON with keys, or has no key of a training program.
     """
     title = printable(name if name is not None else str(path))
+    if name is not None and (stage := _ZERO.search(path.stem)) and path.suffix == ".json" and not exists(path):
+        stated, offloads = {"zero_optimization.stage": stage[1]}, re.search("(?<!no[-_])offload", path.stem.lower())
+        for part in ("optimizer", "param")[: int(stage[1]) - 1 if offloads else 0]:
+            stated[f"zero_optimization.offload_{part}.device"] = "cpu"
+        return JobFile(title, "deepspeed", stated, by_name=True)
     values = dict(_spelt(read_tables(path, title)))
     tops = {key.partition(".")[0] for key in values}
     signs = (
@@ -245,6 +255,9 @@ def not_modelled(file: JobFile) -> str:
     ]
     if file.kind == "llamafactory" and "quantization_method" in values and "quantization_bit" not in values:
         sentences.append("quantization_method has no effect without quantization_bit.")
+    if file.by_name:
+        settings = ", ".join(f"{key} = {value}" for key, value in values.items())
+        sentences.append(f"{file.name} is not here; by its name, {settings}.")
     return " ".join(sentences)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import takewhile
+from math import isqrt
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,9 @@ from vramtui.core.base.errors import nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.assumptions import with_usual_adapters
-from vramtui.core.schema.models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.models import DiffusionTransformerModel, PipelineModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
-from vramtui.core.schema.workload import Engine, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import Engine, Precision, ServeRun, TrainRun, Workload
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
@@ -61,6 +62,8 @@ PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
 # Ollama's runner is llama.cpp's server with options of the same names.
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
+# DeepSpeed keeps weights in half precision and a master copy; a trainer's switch without it means autocast.
+MASTER: dict[str, Precision] = {"bf16-mixed": "bf16-master", "fp16-mixed": "fp16-master"}
 _TGI = re.compile(r"text[-_]generation[-_](launcher|server)")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
 _EMPTY = """\
@@ -90,10 +93,9 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     by_key |= {offer.key: offer for offer in offers_in_command(line, family)}
     precision = by_key.get("run.precision")
     has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
-    if precision is not None and has_master and precision.value.endswith("-mixed"):
-        # DeepSpeed keeps weights in half precision and a master copy; a trainer's switch without it means autocast.
-        value, flag = precision.value.replace("-mixed", "-master"), f"{precision.flag} with DeepSpeed"
-        by_key["run.precision"] = Offer(key="run.precision", value=value, flag=flag)
+    if precision is not None and has_master and precision.value in MASTER:
+        flag = f"{precision.flag} with DeepSpeed"
+        by_key["run.precision"] = Offer(key="run.precision", value=MASTER[precision.value], flag=flag)
     if kind is not None:
         by_key = {kind.key: kind} | by_key
     named = model_named(line, family)
@@ -188,7 +190,12 @@ def family_of(line: CommandLine) -> str:
         ("megatron", "tensor_model_parallel_size" in names or {"micro_batch_size", "seq_length"} <= names),
         ("torchtune", "torchtune" in text or bool(_TORCHTUNE.search(text))),
         ("nanogpt", bool({"n_layer", "n_embd"} & names) or "nanogpt" in text or "config/train_gpt" in text),
-        ("diffusers", "diffusers" in text or {"pretrained_model_name_or_path", "resolution"} <= names),
+        (
+            "diffusers",
+            "diffusers" in text
+            or "network_module" in names
+            or {"pretrained_model_name_or_path", "resolution"} <= names,
+        ),
     )
     return next((family for family, seen in signs if seen), "trainer")
 
@@ -258,15 +265,20 @@ def run_kind(line: CommandLine, family: str) -> Offer | None:
 
 
 def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
-    """Offer `--resolution` in pixels: a UNet's sample is an eighth of it, a diffusion transformer's the image."""
+    """Offer `--resolution` in pixels (512, or 768,1024): a UNet's sample is an eighth of it, a diffusion transformer's
+    the image, here a square of as many.
+    """
     resolution = line.find("resolution")
-    pixels = whole(resolution.value) if resolution is not None else None
-    if resolution is None or pixels is None:
+    if resolution is None or not re.fullmatch(r"\d{2,5}([,x]\d{2,5})?", resolution.value):
         return
-    if isinstance(preset_file.preset.model, UNetModel) and int(pixels) % 8 == 0:
-        yield _offer("model.sample_size", str(int(pixels) // 8), resolution)
-    elif isinstance(preset_file.preset.model, DiffusionTransformerModel):
-        yield _offer("model.sample_size", pixels, resolution)
+    sides = [int(side) for side in re.split("[,x]", resolution.value)]
+    pixels = str(isqrt(sides[0] * sides[-1]) // 16 * 16)
+    model = preset_file.preset.model
+    denoiser, key = (model.denoiser, "model.denoiser") if isinstance(model, PipelineModel) else (model, "model")
+    if isinstance(denoiser, UNetModel):
+        yield _offer(f"{key}.sample_size", str(int(pixels) // 8), resolution)
+    elif isinstance(denoiser, DiffusionTransformerModel):
+        yield _offer(f"{key}.sample_size", pixels, resolution)
 
 
 def model_named(line: CommandLine, family: str) -> Option | None:
@@ -297,7 +309,7 @@ def _offer(key: str, value: str, option: Option) -> Offer:
 
 
 # Switches that give a job adapters, of libraries and of people's own scripts.
-_ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
+_ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora", "network_module")
 _OFF = {"false", "no", "none", "0", "off"}
 # Programs that serve a model and take their share of the card, whatever a training or inference preset says.
 _SERVERS = re.compile(
@@ -334,7 +346,9 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
     adapters = ""  # the flag that gives the job adapters which the preset does not have
     if bundled and isinstance(workload.run, TrainRun) and workload.run.lora is None and not is_off:
         first = next((offer.flag for key, offer in sorted(offers.items()) if key.startswith("run.lora.")), "")
-        adapters = first if switch is None else switch.flag
+        adapters = (
+            switch.flag if switch is not None else first or (line.script if "lora" in line.script.lower() else "")
+        )
     if adapters:
         workload = with_usual_adapters(workload)
     # Sharding is one decision: its strategy and its sizes are set together or not at all, whatever their order.
@@ -378,6 +392,9 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
             workload = _changed(workload, key, default) or workload
             known[key] = Known(key, "launcher's default", f"{launcher}'s default")
     run = workload.run
+    is_zero = bundled and workload.parallel is not None and workload.parallel.strategy == "zero"
+    if is_zero and isinstance(run, TrainRun) and run.precision in MASTER:
+        run = msgspec.structs.replace(run, precision=MASTER[run.precision])
     preset = msgspec.structs.replace(preset_file.preset, model=workload.model, run=run, parallel=workload.parallel)
     # Unknown keys on which the run's memory depends most; all servers but llama.cpp take their share of the card.
     if isinstance(run, ServeRun):
