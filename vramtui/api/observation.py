@@ -1,6 +1,5 @@
 """`observe`, `sample` and `watch`: the memory of a training loop, and of every GPU now."""
 
-import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -108,7 +107,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
     """The source of this machine, of another host over ssh, or the demo.
 
     Raises:
-        UserError: the libraries that ask it are not installed.
+        UserError: `host` names several.
         SourceFailed: no driver answers.
     """
     if demo:
@@ -123,14 +122,9 @@ def _source(host: str | None, *, demo: bool) -> Source:
         if len(names) != 1:
             raise UserError(f"{host!r} is {len(names)} hosts: ask for one at a time")
         return SshSource(names[0], 1.0, LiveRecording, Handshakes())
-    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads ctypes, which the demo does not need
 
-    try:
-        return pick_source()
-    except SourceFailed:
-        if importlib.util.find_spec("pynvml") is None:
-            raise UserError("sample needs pynvml: pip install 'vramtui-core[nvml]', or vramtui itself") from None
-        raise
+    return pick_source()
 
 
 def sample(*, host: str | None = None, demo: bool = False) -> Sample:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-import pynvml
 
 from vramtui.agent.nvml import (
     LARGEST_RECORD,
@@ -25,7 +24,8 @@ from vramtui.agent.nvml import (
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
-from vramtui.sources.nvml.calls import Caller, Device, initialise
+from vramtui.sources.nvml import calls
+from vramtui.sources.nvml.calls import Caller, Device, NvmlError, answer_of
 
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
@@ -147,7 +147,7 @@ class ProcessLists:
             caller.call = name
             try:
                 raw, count = self._fill(name, card)
-            except pynvml.NVMLError as error:
+            except NvmlError as error:
                 absence = caller.absence(name, error)
                 if absence is Absence.DRIVER_TOO_OLD:
                     continue
@@ -159,19 +159,18 @@ class ProcessLists:
 
     def _fill(self, name: str, device: Device) -> tuple[bytes, int]:
         """Let the driver write its records; return the buffer's bytes, and their number."""
-        call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
+        call = calls.function(name)
         for _ in range(8):
             buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)  # all devices take turns at its bytes
             ctypes.memset(buffer, PATTERN, len(buffer))
             count = ctypes.c_uint(self._capacity)
             code = call(device, ctypes.byref(count), buffer if self._capacity else None)
-            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            if code != calls.INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
                 raise UnreadableError
             self._capacity = max(FIRST_CAPACITY, count.value * 5 // 4)
-        if code != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(code)
+        calls.check(code)
         if count.value > self._capacity:
             raise UnreadableError
         return buffer.raw, count.value
@@ -251,8 +250,8 @@ def _peaks(caller: Caller, device: Device, pids: Collection[int]) -> dict[int, i
     peaks: dict[int, int] = {}
     for pid in pids:
         stats, absence = caller.ask("nvmlDeviceGetAccountingStats", device, pid)
-        if absence is None and stats.maxMemoryUsage < 1 << 60:
-            peaks[pid] = stats.maxMemoryUsage
+        if absence is None and stats[1] < 1 << 60:  # nvmlAccountingStats_t: two shares, the most bytes
+            peaks[pid] = stats[1]
         elif absence is Absence.NOT_SUPPORTED:
             break
     return peaks
@@ -262,11 +261,12 @@ def accounting_modes() -> dict[int, bool | None]:
     """Return by GPU index whether accounting is on; None if the driver does not say. Raises SourceFailed if NVML cannot
     be initialised.
     """
-    initialise()
+    calls.initialise()
     modes: dict[int, bool | None] = {}
-    with contextlib.suppress(pynvml.NVMLError):
-        for index in range(pynvml.nvmlDeviceGetCount()):
+    with contextlib.suppress(NvmlError):
+        for index in range(answer_of("nvmlDeviceGetCount")):
             modes[index] = None
-            with contextlib.suppress(pynvml.NVMLError):
-                modes[index] = bool(pynvml.nvmlDeviceGetAccountingMode(pynvml.nvmlDeviceGetHandleByIndex(index)))
+            with contextlib.suppress(NvmlError):
+                device = answer_of("nvmlDeviceGetHandleByIndex", index)
+                modes[index] = bool(answer_of("nvmlDeviceGetAccountingMode", device))
     return modes
