@@ -58,7 +58,14 @@ const struct card *the_card(void) {
 
 /* Cards with HBM stand beside others on NVLink: from 9.0 on behind a switch that can send to all. */
 bool has_links(void) { return the_card()->bus >= 4096; }
-static bool has_switch(void) { return has_links() && the_card()->major >= 9; }
+
+/* GeForce RTX cards, whose numbers end in 50 to 90, reach no other's memory over PCIe: what CUDA's p2pBandwidthLatencyTest
+ * says of 2080 Ti and 4090 (NVIDIA/nccl-tests issue 117) and 3090 (NVIDIA/nccl issue 1127). A bridge is not simulated. */
+bool has_peers(void) {
+  int number = 0;
+  sscanf(the_card()->name, "%*[^R]RTX%d", &number);
+  return number % 100 == 0;
+}
 
 /* The same bytes as cuDeviceGetUuid's. */
 static void write_uuid(char text[64], int number) {
@@ -204,15 +211,15 @@ static int attribute(int number, CUdevice device) {
     case 120: case 127: return card->major >= 9; /* CLUSTER_LAUNCH, TENSOR_MAP_ACCESS_SUPPORTED */
     case 125: case 129: return 1;                /* IPC_EVENT_SUPPORTED, UNIFIED_FUNCTION_POINTERS */
     case 126: return card->major >= 9 ? 4 : 1;   /* MEM_SYNC_DOMAIN_COUNT */
-    case 132: return has_switch();               /* MULTICAST_SUPPORTED */
+    case 132: return has_links() && card->major >= 9; /* MULTICAST_SUPPORTED */
     case 131: case 134: return -1;               /* NUMA_ID, HOST_NUMA_ID */
     default: return 0;
   }
 }
 ANSWER_OF(number_of_card(device) >= 0, CUDA_ERROR_INVALID_DEVICE, cuDeviceGetAttribute,
           (int *value, int number, CUdevice device), value, attribute(number, device))
-ANSWER(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), can, device != peer)
+ANSWER(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), can, device != peer && has_peers())
 /* CU_DEVICE_P2P_ATTRIBUTE_…: performance rank 0, access and atomics supported. */
 ANSWER(cuDeviceGetP2PAttribute, (int *value, int number, CUdevice device UNUSED, CUdevice peer UNUSED), value,
-       number != 1)
+       number != 1 && has_peers())
 ANSWER(cuDeviceGetExecAffinitySupport, (int *value, int kind UNUSED, CUdevice device UNUSED), value, 0)

@@ -195,6 +195,7 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
   struct context *own = current_context();
   RETURN_IF(own == NULL || !is_context(peer) || own == peer, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(!has_peers(), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   uint64_t bit = (uint64_t)1 << peer->device;
   RETURN_IF(own->peers & bit, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   own->peers |= bit;
@@ -202,9 +203,7 @@ API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) 
 }
 API CUresult cuCtxDisablePeerAccess(struct context *peer) {
   struct context *own = current_context();
-  if (own == NULL || !is_context(peer) || !(own->peers & ((uint64_t)1 << peer->device))) {
-    return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-  }
+  RETURN_IF(own == NULL || !is_context(peer) || !(own->peers >> peer->device & 1), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   own->peers &= ~((uint64_t)1 << peer->device);
   return CUDA_SUCCESS;
 }

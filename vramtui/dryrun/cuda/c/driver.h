@@ -114,6 +114,7 @@ enum {
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_INVALID_HANDLE = 400,
   CUDA_ERROR_ILLEGAL_STATE = 401,
   CUDA_ERROR_NOT_FOUND = 500,
@@ -138,6 +139,7 @@ int device_count(void);
 int number_of_card(CUdevice device); /* among all of the machine; -1 where the process has no such device */
 CUdevice device_of_card(int number);
 bool has_links(void);
+bool has_peers(void);
 
 /* context.c: a device has one context, its primary one, whoever creates it. */
 struct context {

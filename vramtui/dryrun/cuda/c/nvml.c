@@ -105,21 +105,13 @@ API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count
   return result;
 }
 
-/* nvmlGpuFabricInfoV_t as far as it is written: state 0 is "not supported". */
-struct fabric {
-  unsigned version;
-  unsigned char cluster[16];
-  int status;
-  unsigned clique;
-  unsigned char state;
-};
-
-API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, struct fabric *fabric) {
-  *fabric = (struct fabric){.version = fabric->version};
+/* nvmlGpuFabricInfoV_t behind its version, up to its state, of which 0 is "not supported". */
+API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, unsigned *fabric) {
+  memset(fabric + 1, 0, 28);
   return NVML_SUCCESS;
 }
 ANSWER(nvmlDeviceGetP2PStatus, (nvml_device one UNUSED, nvml_device other UNUSED, int how, int *status), status,
-       how == 2 && !has_links() ? 5 : 0) /* 2 is over NVLink */
+       !has_peers() || (how == 2 && !has_links()) ? 5 : 0) /* 2 is over NVLink */
 /* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
 #define NOT_SUPPORTED(name) \
   API int name(void) { return NVML_NOT_SUPPORTED; }
