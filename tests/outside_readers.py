@@ -93,17 +93,12 @@ def hear_message(document: dict[str, Any]) -> None:
 
 def read_answer(document: dict[str, Any]) -> None:
     with patch("urllib.request.OpenerDirector.open", return_value=BytesIO(json.dumps(document).encode())):
-        series = _client().query("up")
+        series = PrometheusClient("http://localhost:9090").query("up")
     for sample in samples_of(present(series), {"gpu01": 1000.0}).values():
         check_sample(sample)
     for samples in past_samples(series).values():
         for sample in samples:
             check_sample(sample)
-
-
-@cache
-def _client() -> PrometheusClient:
-    return PrometheusClient("http://localhost:9090")
 
 
 def read_queue(document: dict[str, Any]) -> None:

@@ -72,6 +72,12 @@ def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch:
     assert error == ("engine fake ran" if engine is None else said)
 
 
+def test_engine_fake_refuses_a_server_before_it_starts(tmp_path: Path) -> None:
+    job, how = job_of(tmp_path, "-m", "sglang.launch_server"), command.RunTools(lambda _: None, tmp_path)
+    error = command.dry_run(job, (card("H100"), 1), "fake", how, "the host is full").error
+    assert error == "engine fake cannot run sglang, which has kernels of its own: engine cuda on a larger host can"
+
+
 @pytest.mark.parametrize(("script", "words", "said"), [
     ("", ("--model", "meta-llama/Llama-3.1-70B"), "Llama-3.1-70B has 70.6 billion parameters: 131.4 GiB in bf16"),
     ("AutoModel.from_pretrained('Qwen/Qwen2.5-72B')", (), "Qwen2.5-72B has 72.7 billion parameters"),

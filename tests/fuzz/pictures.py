@@ -15,7 +15,6 @@ from vramtui.app.watch.process_table import columns_for, row_strip
 from vramtui.app.watch.windows import Details
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
-from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
@@ -58,6 +57,4 @@ def palette() -> Palette:
     return Palette(palette_variables(COLOURS, dark=True))
 
 
-@cache
-def _presets() -> tuple[PresetFile, ...]:
-    return PresetLibrary().all()
+_presets = cache(lambda: PresetLibrary().all())

@@ -148,11 +148,6 @@ def test_the_walk_and_the_schema_agree(table: str, key: str, value: object) -> N
     assert bool(find_faults(tables)) == refused
 
 
-SCRAPS = st.sampled_from(
-    [*GOOD.split("\n"), '"""', "[[model]]", "a.b.c = 1", "[", "]", "{", "}", "=", "\x00", "\r", "\u2028"]
-)
-
-
 @pytest.mark.parametrize(("written", "number"), [('"32k"', 32768), ('"1M"', 1 << 20), ("4096", 4096)])
 def test_token_counts_are_written_as_on_the_command_line(written: str, number: int) -> None:
     changed = GOOD.replace("batch_size = 2\n", f"batch_size = 2\nsequence_length = {written}\n")

@@ -34,7 +34,7 @@ from vramtui.dryrun.job_command import (
     python_of,
 )
 from vramtui.dryrun.reads import JOB_FILE, ReadPlace
-from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
+from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
@@ -256,14 +256,13 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
             if _NO_SUCH_GPU.search(text):
-                numbers = re.findall(r"\d+", ",".join(_ASKED_GPUS.findall(text)))
-                asked = max(count, *map(int, numbers))
+                asked = max(count, *map(int, re.findall(r"\d+", ",".join(_ASKED_GPUS.findall(text)))))
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if full:
         result = msgspec.structs.replace(result, warnings=(f"engine fake: {full}", *result.warnings))
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
-        why = next((LISTENS for warning in result.warnings if LISTENS in warning), "it ran on the CPU")
+        why = next((one for one in (LISTENS, ONE_PROCESS) if one in "".join(result.warnings)), "it ran on the CPU")
         what = f"{printable(' '.join(job.words))} put nothing on the GPU: {why}"
         return GpuAnswer(gpu=name, verdict="failed", error=what)
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
@@ -316,8 +315,11 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
     command = job_command(job.words, job.folder, job.environment)
-    refusal = interpreter_at(command.python, command.environment).refusal
-    if refusal:
+    if (name := Path(command.script).name.partition(".")[0]) in {"vllm", "sglang"}:  # a program or a module
+        raise UserError(
+            f"engine fake cannot run {name}, which has kernels of its own: engine cuda on a larger host can"
+        )
+    if refusal := interpreter_at(command.python, command.environment).refusal:
         raise UserError(refusal)
     conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     request = TraceRequest(

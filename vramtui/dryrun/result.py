@@ -13,6 +13,7 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
+ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
 
 

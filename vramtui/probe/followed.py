@@ -199,14 +199,14 @@ class Follower:
         self._reads.use(self._reads.last, 2)  # SIZED of `values`
 
     def answer(self, number: Any) -> Any:
-        """The number that the job reads for a guess: zero once a loop has waited long enough for another number."""
+        """The number that the job reads for a guess: zero, or one for zero, once a loop has waited long enough."""
         self.note(takes_all=type(number) is int)
         frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
         while frame is not None and (
             self._reads.is_of_torch(frame) or frame.f_code.co_filename.startswith((*OWN, "<"))
         ):
             frame = frame.f_back
-        return type(number)(0) if TURNS.are_over(frame) else number
+        return type(number)(not number) if TURNS.are_over(frame) else number
 
     def load(self, tensor: Any, value: Any) -> None:
         self._copy(tensor.detach(), value)

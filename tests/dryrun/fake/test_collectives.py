@@ -7,7 +7,7 @@ import pytest
 from tests.dryrun.fake.test_scripts import traced
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.result import TraceRequest
+from vramtui.dryrun.result import ONE_PROCESS, TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 
@@ -136,3 +136,20 @@ def test_of_processes_that_are_spawned_the_first_is_traced(tmp_path: Path, size:
     net = 512 * 513 * 4
     assert result.peak_allocated > (3 if size > 1 else 2) * net  # weights, gradients, and their bucket
     assert any(f"process 0 of the {size} that torch.multiprocessing.spawn starts" in note for note in result.warnings)
+
+
+STARTS = {  # the second also what keeps the state of random numbers, by kernels of CUDA's as the real build has them
+    "(one := Process(target=work)).start()\n    one.join()": (True, 0),
+    "Pool(1).map(abs, [1])\n    work()": (False, 7 << 19),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_process_that_is_not_followed_is_told_of(tmp_path: Path, start: str) -> None:
+    drop = "torch.ops.aten.native_dropout.default, x, 0.5, True)\n    "
+    code = "import torch\nfrom multiprocessing import Pool, Process\nfrom torch._prims import rng_prims as rng\n"
+    code += f"def work():\n    x = torch.randn(1 << 18, device='cuda')\n    s, y = rng.run_and_save_rng_state({drop}"
+    code += f"z = rng.run_with_rng_state(s, {drop}\nif __name__ == '__main__':\n    {start}\n"
+    result = traced(tmp_path, code)
+    assert (result.bounded, result.peak_allocated) == STARTS[start]
+    assert (ONE_PROCESS in str(result.warnings)) is result.bounded

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -316,15 +317,10 @@ def watch_long_step(folder: Path, then: Callable[[], None], **how: Any) -> None:
     trace(TraceRequest(path="script.py", device=card("A100")), progress=watch, **how)
 
 
-def interrupt() -> None:
-    """As Ctrl-C does, whatever another test left of this process's signals; test_trace_command sends a real one."""
-    raise KeyboardInterrupt
-
-
 def test_a_trace_that_is_stopped_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt, match=f"^the trace was stopped {IN_LONG_STEP}"):
-        watch_long_step(tmp_path, interrupt)
+        watch_long_step(tmp_path, Mock(side_effect=KeyboardInterrupt))  # as Ctrl-C; test_trace_command sends a real one
 
 
 def test_a_trace_that_takes_too_long_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

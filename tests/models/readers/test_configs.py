@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 
 from tests.loaded_once import Module
 from vramtui.core.base.errors import UserError
@@ -112,18 +111,8 @@ def test_what_is_wrong_is_one_sentence(content: bytes, said: str, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "model_type")
-
-
 def test_an_encoder_that_nothing_describes_is_said_to_be_left_out() -> None:
-    """SeamlessM4T's sizes of its decoder are read; its encoder of speech holds as much again, which is counted of a
-    class whose shapes are generated.
-    """
+    """SeamlessM4T's decoder is read; its encoder of speech, as large again, only of a class that is known."""
     speech = {"speech_encoder_layers": 24, "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}
     sizes = {"hidden_size": 1024, "vocab_size": 256102, "decoder_ffn_dim": 8192, "decoder_attention_heads": 16}
     config = {"architectures": ["SeamlessM4Tv2ForNothingKnown"], "model_type": "seamless_m4t_v2"}

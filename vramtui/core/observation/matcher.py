@@ -100,7 +100,7 @@ class Matcher:
         # Few of the rules hold for any of them, and few command lines have the longer words of one.
         all_lines, by_word = "\n".join(searched), dict[str, list[tuple[int, str, _Rule]]]()
         for at, (key, rule) in enumerate(self._rules):
-            if rule.may_hold(all_lines):
+            if all(any(word in all_lines for word, _ in words) for words in rule.all):
                 for word in rule.rarest:
                     by_word.setdefault(word, []).append((at, key, rule))
         for line, (answer, (gpu, process, chosen)) in zip(searched, new.items(), strict=True):
@@ -151,21 +151,17 @@ class _Rule:
     """A `[match]`, its words prepared."""
 
     def __init__(self, match: Match) -> None:
-        self._all = [[_word(word) for word in words] for words in match.all]
+        self.all = [[_word(word) for word in words] for words in match.all]
         self._none = [_word(word) for word in match.none]
         self._user = match.user
         self._gpu = None if match.gpu is None else match.gpu.lower()
         self._is_empty = not match.all and match.user is None and match.gpu is None
-        shortest = {min((len(word) for word, _ in words), default=0): words for words in self._all}
+        shortest = {min((len(word) for word, _ in words), default=0): words for words in self.all}
         self.rarest = [word for word, _ in shortest[max(shortest)]] if shortest else [""]  # one of them has to be there
-
-    def may_hold(self, lines: str) -> bool:
-        """Return whether it can hold for one of these command lines, in lower case."""
-        return all(any(word in lines for word, _ in words) for words in self._all)
 
     def holds(self, text: str, user: str | None, gpu: str) -> bool:
         """Return whether a process with the command line `text`, in lower case, is one of these jobs."""
-        if self._is_empty or not all(_is_one_in(words, text) for words in self._all):
+        if self._is_empty or not all(_is_one_in(words, text) for words in self.all):
             return False
         if self._user is not None and self._user != user:
             return False

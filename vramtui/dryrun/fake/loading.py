@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.result import ONE_PROCESS
 
 _MARK = b"vramtui: tensors without values\n"
 _OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
@@ -86,6 +88,14 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
             for name in _OF_WORKERS:
                 given.arguments.pop(name, None)
         plain(*given.args, **given.kwargs)
+
+    @patches.around(BaseProcess, "start")
+    def start(plain: Any, process: BaseProcess) -> None:
+        does = getattr(process, "_target", None) or type(process)
+        if does.__module__.partition(".")[0] not in sys.stdlib_module_names:  # not of a pool or a manager
+            memory.bounded = True
+            memory.warn(f"bounded: {memory.user_line()} starts a process: {ONE_PROCESS}")
+        plain(process)
 
     @patches.around(threading.Thread, "run")
     def run(plain: Any, thread: threading.Thread) -> None:

@@ -85,7 +85,7 @@ def forget_estimates() -> None:
     _answer.cache_clear()
     simulated = sys.modules.get(f"{__name__}.simulated")
     if simulated is not None:
-        simulated.forget_peaks()
+        simulated.PEAKS.clear()
 
 
 def with_target_modules(workload: Workload) -> Workload:

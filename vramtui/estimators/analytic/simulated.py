@@ -122,11 +122,7 @@ def unfollowed(workload: Workload) -> str:
     return f"follows {MOST_LAYERS} layers at most, not {layers:,}" if layers > MOST_LAYERS else ""
 
 
-_PEAKS: Latest[tuple[int, int, int], Peaks] = Latest(KEPT)
-
-
-def forget_peaks() -> None:
-    _PEAKS.clear()
+PEAKS: Latest[tuple[int, int, int], Peaks] = Latest(KEPT)
 
 
 def _peaks(workload: Workload, device: Device) -> Peaks:
@@ -158,9 +154,9 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
     key = (workload, device.capability, scratch, total, torch_of(run))
     text = msgspec.msgpack.encode(key)
     asked = len(text), hash(text), zlib.crc32(text)
-    peaks = _PEAKS.get(asked)
+    peaks = PEAKS.get(asked)
     if peaks is None:
-        peaks = _PEAKS[asked] = _simulate(config, job, run, device)
+        peaks = PEAKS[asked] = _simulate(config, job, run, device)
     return peaks
 
 

@@ -104,8 +104,7 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
 
 
 def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
-    tensors = TensorList()
-    is_stem = True
+    tensors, is_stem = TensorList(), True
     for shape in shapes:
         is_tower = shape.path and text and not shape.path.startswith(text)
         tensors.place = "tower" if is_tower else "layers" if shape.repeats else "outside"
@@ -113,11 +112,6 @@ def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> Tens
         tensors.add(name, *shape.shape, count=shape.count)
         is_stem = is_stem and len(shape.shape) < 3
     return tensors
-
-
-def add_shape(tensors: TensorList, named: NamedShape, architecture: str = "") -> None:
-    """The tensors of a shape, in the place where the list is."""
-    tensors.add(shape_name(named, architecture, stem=False), *named.shape, count=named.count)
 
 
 def shape_name(tensor: NamedShape, architecture: str = "", *, stem: bool) -> str:
@@ -590,7 +584,8 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
         tensors.prefix = "" if of_words else f"{name}." if name and own != THINKER else "projector."
         if shape.name.startswith("gate") and len(shape.shape) > 1:
             gated.add(name)
-        add_shape(tensors, shape, named_class(values) if of_words else "")
+        called = shape_name(shape, named_class(values) if of_words else "", stem=False)
+        tensors.add(called, *shape.shape, count=shape.count)
     tensors.prefix = ""
     vision = whole.table("vision_config") if isinstance(whole.values.get("vision_config"), dict) else None
     # The values of `ImageTokens`; None if they are not known.

@@ -88,7 +88,7 @@ class Accumulation:
 
     def __init__(self, memory: SimulatedMemory, sole_owner: Counts) -> None:
         self._memory, self._sole = memory, sole_owner
-        self._shapes: dict[int, torch.Size] = {}
+        self.shapes: dict[int, torch.Size] = {}
 
     def into(self, func: Any, args: Any) -> torch.Tensor | None:
         """The gradient that is added into, or None when this is another operator or its memory is shared."""
@@ -108,21 +108,16 @@ class Accumulation:
             return func
         return there if _counts(args[0]) == self._sole.get(func, self._sole[_ADD]) else func
 
-    def note_write(self, func: Any, args: tuple[Any, ...]) -> None:
-        """An operator runs whose graph is kept: remember the view that it writes into."""
-        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
-            self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
-
     def find_write(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
         """A function that lays the gradient of a view that was written into into zeros; None for other operators."""
-        if not func.is_view or not self._shapes:
+        if not func.is_view or not self.shapes:
             return None
         node: Any = torch._C._current_autograd_node()
         if node is None or len(node.next_functions) != 1:
             return None
         write = node.next_functions[0][0]  # from whose view the gradient goes back to the base
         is_write = write is not None and write.name() == "torch::autograd::CopySlices"
-        if not is_write or self._shapes.get(write._sequence_nr()) != args[0].shape:
+        if not is_write or self.shapes.get(write._sequence_nr()) != args[0].shape:
             return None
         gradient = args[0]
         alone = _counts(gradient) == self._sole.get(func, self._sole[_ADD])

@@ -154,6 +154,8 @@ class _ReentryState(threading.local):
 
 
 class MemoryMode(TorchDispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self, memory: SimulatedMemory, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self.memory, self._accumulation, self._escape = memory, accumulation, escape
@@ -172,6 +174,11 @@ class MemoryMode(TorchDispatchMode):
         if func is _IS_PINNED:  # C++ asks only for what it has pinned itself (torch/csrc/distributed/c10d/reducer.cpp)
             return True
         kwargs = dict(kwargs) if kwargs else {}
+        if isinstance(func, torch._ops.HigherOrderOperator):  # as `run_with_rng_state`, torch/_prims/rng_prims.py
+            if (kernel := func.py_kernels.get(torch._C.DispatchKey.CUDA)) is None:
+                raise unfollowed(f"{func} at {self.memory.user_line()}")
+            with self:
+                return kernel(*args, **kwargs)
         kwargs.pop("pin_memory", None)  # pinned memory is the host's
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
@@ -233,7 +240,8 @@ class MemoryMode(TorchDispatchMode):
             return values.item(args[0])
         if torch.is_grad_enabled():
             self.memory.where.remember()
-            self._accumulation.note_write(func, args)
+            if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
+                self._accumulation.shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
         self.memory.operator = func
         run = functools.partial(self._run, func, args, kwargs)
         # The alignment of a nested tensor is answered by its rule, whatever the mask is.
