@@ -110,6 +110,7 @@ OTHERS_PRIVATE = {
     "torch's own, which a stand-in for its CUDA part replaces": """
         torch._C internals._cuda_attach_out_of_memory_observer""",
     "torch makes in no other way a tensor of another type that is a view of none": "OnCard._make_subclass",
+    "pynvml keeps the library that it has loaded": "pynvml._nvmlGetFunctionPointer_cache pynvml._LoadNvmlLibrary",
 }
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pynvml
+
 from tests.fuzz.pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import card, install
@@ -21,7 +23,6 @@ from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.sources.host import host
-from vramtui.sources.nvml import calls
 from vramtui.sources.nvml.source import NvmlSource
 
 GIB = 1 << 30
@@ -145,13 +146,15 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
         stack.enter_context(patch.object(host, "own_namespace", lambda: fault.get("namespace", HOST_NAMESPACE)))
+        stack.enter_context(patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}))
         if library is None:
-            missing = calls.NvmlError(calls.LIBRARY_NOT_FOUND)
-            stack.enter_context(patch.object(calls, "library", side_effect=missing))
+            stack.enter_context(patch.object(pynvml, "nvmlLib", None))
+            missing = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+            stack.enter_context(patch.object(pynvml, "_LoadNvmlLibrary", side_effect=missing))
             yield path
             return
         change_world(usual_world(), fault["world"]).write(path)
-        stack.enter_context(patch.object(calls, "library", return_value=ctypes.CDLL(str(library))))
+        stack.enter_context(patch.object(pynvml, "nvmlLib", ctypes.CDLL(str(library))))
         try:
             yield path
         finally:

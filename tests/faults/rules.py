@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pynvml
+
 from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, used_at
 from tests.faults.host import surroundings
 from tests.fuzz.pictures import lines_of, rows_of
@@ -23,7 +25,6 @@ from vramtui.core.observation.bounded_samples import is_possible, is_size
 from vramtui.core.observation.readings import METRICS, Gpu, Sample, decode_sample, encode_sample
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
-from vramtui.sources.nvml import calls
 from vramtui.sources.nvml.source import NvmlSource
 
 BEGIN = 1_000_000.0
@@ -77,7 +78,8 @@ class Bench:
 @contextmanager
 def bench(folder: Path) -> Iterator[Bench]:
     with surroundings({"world": {}}, folder) as path:
-        yield Bench(path, lambda name: int(calls.library().stub_calls(name.encode())))
+        library = pynvml.nvmlLib
+        yield Bench(path, lambda name: int(library.stub_calls(name.encode())))
 
 
 class _Run:

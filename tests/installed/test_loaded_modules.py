@@ -11,8 +11,8 @@ from tests.stub.build import build
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 
 LIST = Path(__file__).with_name("loaded_modules.txt")
-OTHERS = {"msgspec", "rich", "textual"}
-# Large modules that Watch does not need, though Textual may import them.
+OTHERS = {"msgspec", "pynvml", "rich", "textual"}
+# Large modules that Watch does not need, though Textual or pynvml may import them.
 LEFT_OUT = {
     "ast", "curses", "decimal", "difflib", "doctest", "ipaddress", "json", "locale", "multiprocessing", "pdb", "pickle",
     "platform", "random", "shutil", "sqlite3", "ssl", "statistics", "tarfile", "tempfile", "textual.command",

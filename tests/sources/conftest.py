@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from tests.examples import Clock
@@ -13,7 +14,6 @@ from tests.stub.world import MIB, StubGpu, StubProcess, World
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Sample
 from vramtui.sources.host import host
-from vramtui.sources.nvml import calls
 from vramtui.sources.nvml.source import NvmlSource
 
 OTHER = (1 << 22) - 2  # a pid that nobody has
@@ -62,7 +62,8 @@ def make_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         path = tmp_path / "world"
         monkeypatch.setenv("VRAMTUI_STUB_STATE", str(path))
         library = ctypes.CDLL(str(build(variant) / LIBRARY))
-        monkeypatch.setattr(calls, "library", lambda: library)
+        monkeypatch.setattr(pynvml, "nvmlLib", library)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
         stages.append(Stage(path, library))
         return stages[-1]
 

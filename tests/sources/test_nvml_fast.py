@@ -49,8 +49,10 @@ def test_the_larger_of_both_lists(busy: Stage) -> None:
 
 def test_an_instance_has_its_own(stage: Stage) -> None:
     card = stage.world.gpus[1]
-    card.mig_mode = 1
-    card.migs = [world.StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * world.MIB, used=400 * world.MIB)]
+    card.mig_mode, card.migs = (
+        1,
+        [world.StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * world.MIB, used=400 * world.MIB)],
+    )
     card.processes = [world.StubProcess(ME, 300 * world.MIB, "C", 1, 0)]
     stage.tick()
     assert stage.source.look("MIG-a") == {ME: 300 * world.MIB}

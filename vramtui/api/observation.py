@@ -1,5 +1,6 @@
 """`observe`, `sample` and `watch`: the memory of a training loop, and of every GPU now."""
 
+import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -107,7 +108,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
     """The source of this machine, of another host over ssh, or the demo.
 
     Raises:
-        UserError: `host` names several.
+        UserError: the libraries that ask it are not installed.
         SourceFailed: no driver answers.
     """
     if demo:
@@ -122,9 +123,14 @@ def _source(host: str | None, *, demo: bool) -> Source:
         if len(names) != 1:
             raise UserError(f"{host!r} is {len(names)} hosts: ask for one at a time")
         return SshSource(names[0], 1.0, LiveRecording, Handshakes())
-    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads ctypes, which the demo does not need
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
-    return pick_source()
+    try:
+        return pick_source()
+    except SourceFailed:
+        if importlib.util.find_spec("pynvml") is None:
+            raise UserError("sample needs pynvml: pip install 'vramtui-core[nvml]', or vramtui itself") from None
+        raise
 
 
 def sample(*, host: str | None = None, demo: bool = False) -> Sample:

@@ -229,7 +229,7 @@ def of_nvidia(name: str, check: Check) -> Check:
 
 
 def _sample() -> Sample:
-    from vramtui.sources.nvml.source import NvmlSource  # loads ctypes
+    from vramtui.sources.nvml.source import NvmlSource  # loads pynvml, which may be the very problem
 
     return NvmlSource(timeout=PATIENCE).read()
 
@@ -308,7 +308,7 @@ def permissions() -> Finding:
 
 def accounting() -> Finding:
     """The driver's exact peaks of every process."""
-    from vramtui.sources.nvml.processes import accounting_modes  # loads ctypes
+    from vramtui.sources.nvml.processes import accounting_modes  # loads pynvml
 
     modes = accounting_modes()
     off = [str(index) for index, mode in modes.items() if mode is False]

@@ -46,7 +46,7 @@ def open_here(_: Problem | None = None) -> EmulatedSource:
         # For the library, which looks there at each list; jobs do not inherit it.
         os.putenv(REPORT, used.reports)
         os.environ[CARD] = used.card
-        # NvmlSource asks for the library by this name, and gets the one that is loaded already.
+        # pynvml asks for the library by this name, and gets the one that is loaded already.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL

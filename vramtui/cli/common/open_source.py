@@ -121,7 +121,7 @@ def open_source(
         from vramtui.monitor.jobs import EarlierSamples
 
         return OpenedSource(host, DEMO, jobs=jobs, past=EarlierSamples(map(host.read, BEFORE), reports()))
-    from vramtui.sources.pick import pick_source  # loads ctypes, which the demo does not need
+    from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
         source = pick_source()

@@ -112,7 +112,7 @@ def versions(sample: Sample) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     versions_by_name = {"vramtui": __version__, "python": sys.version.split()[0]}
-    for package in ("torch", "transformers"):
+    for package in ("nvidia-ml-py", "torch", "transformers"):
         with suppress(PackageNotFoundError):
             versions_by_name[package] = version(package)
     if sample.host.driver_version:

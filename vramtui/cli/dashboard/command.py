@@ -12,7 +12,7 @@ from vramtui.cli.common.option_groups import DashboardOptions
 from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.late import defer, end_deferring, leave_docstrings_out
+from vramtui.core.base.late import defer, end_deferring, leave_docstrings_out, prune_nvml
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG
@@ -83,6 +83,7 @@ def open_dashboard(options: DashboardOptions) -> None:
                 frame.show(first, opened.banner)
             del first
         # What follows is loaded while the first frame stands.
+        prune_nvml()
         defer()
         leave_docstrings_out()
         from vramtui.app.app import Dashboard  # Textual takes 150 ms to load

@@ -4,11 +4,13 @@ Of many ways to answer, a command needs one. The libraries of the dashboard impo
 seldom or not at all, which take 5 MB: a stand-in is imported instead of each.
 """
 
+import gc
 import importlib
 import marshal
 import re
 import sys
 import typing
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
@@ -193,3 +195,33 @@ def end_deferring() -> None:
     for name in UNUSED:
         if sys.modules.get(name) is None:
             sys.modules.pop(name, None)
+
+
+def prune_nvml() -> None:
+    """Drop the hundreds of structures and functions of pynvml that `sources/nvml` does not name: 1.5 MB."""
+    from pathlib import Path  # noqa: PLC0415 - loads modules that are deferred
+
+    nvml, source = sys.modules.get("pynvml"), sys.modules.get("vramtui.sources.nvml")
+    if nvml is None or source is None or source.__file__ is None:
+        return
+    names, package = vars(nvml), Path(source.__file__).parents[2]
+    files = [*package.glob("sources/nvml/*.py"), *package.glob("agent/*.py")]
+    waiting = {
+        name for file in files for name in re.findall(r"\w*nvml\w+", file.read_text(encoding="utf-8"), re.IGNORECASE)
+    }
+    waiting |= {name for name in names if name.startswith(("__", "NVML_ERROR", "NVMLError"))}
+    needed = set[str]()
+    while waiting := (waiting & names.keys()) - needed:
+        needed |= waiting
+        waiting = {one for name in waiting for one in _names_in(names[name])}
+    for name in names.keys() - needed:
+        del names[name]
+    gc.collect()
+
+
+def _names_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - a function, a class or another value
+    """Every name that a function, or a class in its own methods and its bases', uses."""
+    kinds = value.__mro__ if isinstance(value, type) else ()
+    for one in (value, *kinds, *(method for kind in kinds for method in vars(kind).values())):
+        yield getattr(one, "__name__", "")
+        yield from getattr(getattr(getattr(one, "__wrapped__", one), "__code__", None), "co_names", ())

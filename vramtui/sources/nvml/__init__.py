@@ -1,4 +1,4 @@
-"""This machine's GPUs through NVML, asked by ctypes."""
+"""This machine's GPUs through NVML, asked with `pynvml`."""
 
 import threading
 
@@ -9,9 +9,16 @@ PATIENCE = 2.0  # seconds for the driver to begin to talk
 
 
 def open_here(_: Problem | None = None) -> Source:
-    """Return NVML's source, open or about to be: who hangs is not waited for. SourceFailed if it cannot be used."""
-    from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads ctypes, which the demo does not need
-
+    """Return NVML's source, open or about to be: a driver that hangs is not waited for. Raises SourceFailed if the
+    library or its module cannot be used.
+    """
+    try:
+        from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may not be the right one
+    except (ImportError, AttributeError) as error:  # another package's `pynvml` lacks what this one has
+        raise SourceFailed(
+            f"The module pynvml of nvidia-ml-py cannot be used: {error}.",
+            "Remove the package `pynvml` from this environment and install nvidia-ml-py again.",
+        ) from error
     source = NvmlSource()
     failures: list[SourceFailed] = []
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
+import pynvml
 
 from vramtui.agent.counters import CardCounters
 from vramtui.agent.stream import PROFILE
@@ -11,14 +12,12 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
-from vramtui.sources.nvml import calls
 from vramtui.sources.nvml import metrics as nvml_metrics
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
 from vramtui.sources.nvml.processes import Accounts, ProcessList, ProcessLists
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
-MIG_OFF, MIG_ON = 0, 1
 RARE_LOOKS, COUNT_LOOKS = 5, 3  # if looks are rare, they should be cheap; XID errors are counted, so none is missed
 
 
@@ -45,9 +44,9 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
         complain("no answer")
     if absence in (Absence.FAILED, Absence.NO_ANSWER):  # the caller has made a problem of a failure
         return None
-    if absence is not None or modes[0] == MIG_OFF:
+    if absence is not None or modes[0] == pynvml.NVML_DEVICE_MIG_DISABLE:
         return ()
-    if modes[0] != MIG_ON:
+    if modes[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         complain(f"unknown mode {modes[0]}")
         return None
     count, absence = caller.ask("nvmlDeviceGetMaxMigDeviceCount", card)
@@ -79,9 +78,9 @@ def _profile(caller: Caller, handle: Device, name: str) -> str | None:
     attributes, absence = caller.ask("nvmlDeviceGetAttributes_v2", handle)
     if absence is not None:
         return None
-    slices, compute_slices, megabytes = attributes[6:9]  # nvmlDeviceAttributes_t; the last is the lower half of 64 bits
-    size = f"{slices}g.{round(megabytes * MIB / 1e9)}gb"
-    return size if compute_slices == slices else f"{compute_slices}c.{size}"
+    size = f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB * MIB / 1e9)}gb"
+    whole = attributes.computeInstanceSliceCount == attributes.gpuInstanceSliceCount
+    return size if whole else f"{attributes.computeInstanceSliceCount}c.{size}"
 
 
 class DeviceReading(msgspec.Struct, kw_only=True):
@@ -214,8 +213,8 @@ class CardReader:
     def _call(self, name: str, *arguments: object) -> int:
         """Call the library for the counters as `caller`, so that a call that hangs has its name."""
         self.caller.call = name
-        function = getattr(calls.library(), name, None)
-        code = calls.FUNCTION_NOT_FOUND if function is None else int(function(*arguments))
+        function = getattr(pynvml.nvmlLib, name, None)
+        code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND if function is None else int(function(*arguments))
         self.caller.raise_if_gone(name, code)
         return code
 

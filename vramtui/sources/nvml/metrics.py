@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+import pynvml
 
 from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import HOST_TOTAL, possible_sizes
@@ -13,14 +14,13 @@ from vramtui.agent.stream import NUMBERS, THROTTLING, THROTTLING_CALLS
 from vramtui.core.base.text import printable
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
 from vramtui.core.observation.readings import Absence, Memory
-from vramtui.sources.nvml import calls
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the last samples; drivers report a count of 0 as a success without an answer.
-_NONE = (calls.SUCCESS, calls.NOT_FOUND, calls.NO_DATA)
+_NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
 _RECORD = struct.Struct("=I4xQI12x")  # nvmlProcessUtilizationSample_t: pid, time, and percent of the first engine
-_NEVER = (calls.NOT_SUPPORTED, calls.FUNCTION_NOT_FOUND, calls.NO_PERMISSION)
+_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 class BusyProcesses:
@@ -39,10 +39,11 @@ class BusyProcesses:
         caller.call = CALL
         try:
             records = self._records(device)
-        except calls.NvmlError as error:
-            if error.code in _NONE:
+        except pynvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            if code in _NONE:
                 return {} if self._since else None
-            self._can = error.code not in _NEVER
+            self._can = code not in _NEVER
             if self._can:
                 caller.absence(CALL, error)
             return None
@@ -56,20 +57,23 @@ class BusyProcesses:
         return {pid: share for pid, (_, share) in latest.items() if share}
 
     def _records(self, device: Device) -> memoryview:
-        """Return the samples as the driver writes them: an object for each of a thousand takes ten times as long.
+        """Return the samples as the driver writes them: pynvml's objects for a thousand processes take ten times as
+        long to read.
 
         Raises:
-            NvmlError: there are none, or the device does not report them.
+            pynvml.NVMLError: there are none, or the device does not report them.
         """
-        call = calls.function(CALL)
+        call = getattr(pynvml.nvmlLib, CALL, None)
+        if call is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         count = ctypes.c_uint(0)
         code = call(device, None, ctypes.byref(count), ctypes.c_ulonglong(self._since))
-        if code == calls.INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
             buffer = ctypes.create_string_buffer(count.value * _RECORD.size)
             code = call(device, buffer, ctypes.byref(count), ctypes.c_ulonglong(self._since))
-            if code == calls.SUCCESS:
+            if code == pynvml.NVML_SUCCESS:
                 return memoryview(buffer)[: count.value * _RECORD.size]
-        raise calls.NvmlError(code)
+        raise pynvml.NVMLError(code)
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -92,7 +96,11 @@ def _text(field: str, call: str) -> Metric:
 
 
 CHANGING: Final = (
-    Metric(("utilization", "memory_utilization"), ("nvmlDeviceGetUtilizationRates",), convert=tuple),
+    Metric(
+        ("utilization", "memory_utilization"),
+        ("nvmlDeviceGetUtilizationRates",),
+        convert=lambda rates: (rates.gpu, rates.memory),
+    ),
     *map(_number, ("power_watts", "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz")),
     Metric(
         ("throttle_reasons",),
@@ -103,7 +111,11 @@ CHANGING: Final = (
 # The last three change, but only details show them: three of seventeen calls of a look at a card.
 RARELY_CHANGING: Final = (
     _number("power_limit_watts", "nvmlDeviceGetPowerManagementLimit"),
-    Metric(("ecc_errors",), ("nvmlDeviceGetTotalEccErrors",), (1, 0)),  # uncorrected, since the driver was loaded
+    Metric(
+        ("ecc_errors",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    ),
     *map(_number, ("fan_percent", "pcie_generation", "pcie_width")),
 )
 NEVER_CHANGING: Final = (
@@ -112,10 +124,11 @@ NEVER_CHANGING: Final = (
     Metric(
         ("pci_bus_id",),
         ("nvmlDeviceGetPciInfo",),
-        # nvmlPciInfo_t: the bus id that was shorter, five numbers, the bus id
-        convert=lambda data: (printable(bytes(data[36:]).partition(b"\0")[0].decode(errors="replace")),),
+        convert=lambda pci: (
+            printable(pci.busId.decode(errors="replace") if isinstance(pci.busId, bytes) else pci.busId),
+        ),
     ),
-    Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (pair,)),
+    Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
 NOT_OF_AN_INSTANCE: Final = (*(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields), *COUNTED)
 
@@ -129,7 +142,11 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
         if absence is not None:
             absent.update(dict.fromkeys(metric.fields, absence))
             continue
-        for field, value in zip(metric.fields, metric.convert(answer), strict=True):
+        try:
+            converted = metric.convert(answer)
+        except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
+            converted = (None,) * len(metric.fields)
+        for field, value in zip(metric.fields, converted, strict=True):
             if is_possible(field, value):
                 values[field] = value
             else:
@@ -142,16 +159,16 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
 
     A device without memory of its own says so, or says 0 or the host's: it shares that, and only `unified` is known.
     """
-    answer, absence = caller.ask("nvmlDeviceGetMemoryInfo_v2", device)
-    names: tuple[str, ...] = ("version", "total", "reserved", "free", "used")
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}
     if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
-        answer, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
-        names, absent = ("total", "free", "used"), {"memory.reserved": Absence.DRIVER_TOO_OLD}
-    info = dict(zip(names, answer or (), strict=False))
-    if absence is Absence.NOT_SUPPORTED or (absence is None and info["total"] in (0, HOST_TOTAL)):
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+        absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
+    if absence is Absence.NOT_SUPPORTED or (absence is None and info.total in (0, HOST_TOTAL)):
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
     if absence is not None:
         return Memory(), {"memory": absence}
-    known, impossible = possible_sizes({name: info.get(name) for name in ("total", "used", "reserved", "free")})
+    known, impossible = possible_sizes(
+        {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
+    )
     return msgspec.convert(known, Memory), absent | {name: Absence(why) for name, why in impossible.items()}

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+import pynvml
 
 from vramtui.agent.nvml import (
     LARGEST_RECORD,
@@ -24,8 +25,7 @@ from vramtui.agent.nvml import (
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
-from vramtui.sources.nvml import calls
-from vramtui.sources.nvml.calls import Caller, Device, NvmlError, answer_of
+from vramtui.sources.nvml.calls import Caller, Device, initialise
 
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
@@ -147,7 +147,7 @@ class ProcessLists:
             caller.call = name
             try:
                 raw, count = self._fill(name, card)
-            except NvmlError as error:
+            except pynvml.NVMLError as error:
                 absence = caller.absence(name, error)
                 if absence is Absence.DRIVER_TOO_OLD:
                     continue
@@ -159,18 +159,19 @@ class ProcessLists:
 
     def _fill(self, name: str, device: Device) -> tuple[bytes, int]:
         """Let the driver write its records; return the buffer's bytes, and their number."""
-        call = calls.function(name)
+        call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
         for _ in range(8):
             buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)  # all devices take turns at its bytes
             ctypes.memset(buffer, PATTERN, len(buffer))
             count = ctypes.c_uint(self._capacity)
             code = call(device, ctypes.byref(count), buffer if self._capacity else None)
-            if code != calls.INSUFFICIENT_SIZE:
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
                 raise UnreadableError
             self._capacity = max(FIRST_CAPACITY, count.value * 5 // 4)
-        calls.check(code)
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
         if count.value > self._capacity:
             raise UnreadableError
         return buffer.raw, count.value
@@ -250,8 +251,8 @@ def _peaks(caller: Caller, device: Device, pids: Collection[int]) -> dict[int, i
     peaks: dict[int, int] = {}
     for pid in pids:
         stats, absence = caller.ask("nvmlDeviceGetAccountingStats", device, pid)
-        if absence is None and stats[1] < 1 << 60:  # nvmlAccountingStats_t: two shares, the most bytes
-            peaks[pid] = stats[1]
+        if absence is None and stats.maxMemoryUsage < 1 << 60:
+            peaks[pid] = stats.maxMemoryUsage
         elif absence is Absence.NOT_SUPPORTED:
             break
     return peaks
@@ -261,12 +262,11 @@ def accounting_modes() -> dict[int, bool | None]:
     """Return by GPU index whether accounting is on; None if the driver does not say. Raises SourceFailed if NVML cannot
     be initialised.
     """
-    calls.initialise()
+    initialise()
     modes: dict[int, bool | None] = {}
-    with contextlib.suppress(NvmlError):
-        for index in range(answer_of("nvmlDeviceGetCount")):
+    with contextlib.suppress(pynvml.NVMLError):
+        for index in range(pynvml.nvmlDeviceGetCount()):
             modes[index] = None
-            with contextlib.suppress(NvmlError):
-                device = answer_of("nvmlDeviceGetHandleByIndex", index)
-                modes[index] = bool(answer_of("nvmlDeviceGetAccountingMode", device))
+            with contextlib.suppress(pynvml.NVMLError):
+                modes[index] = bool(pynvml.nvmlDeviceGetAccountingMode(pynvml.nvmlDeviceGetHandleByIndex(index)))
     return modes

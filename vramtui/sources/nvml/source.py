@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
+import pynvml
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -168,7 +169,7 @@ class NvmlSource:
         try:
             watched = self._sampled.get(gpu_uuid)
             if watched is None:
-                device, _ = self._close_caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid.encode())
+                device, _ = self._close_caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
                 if device is None:
                     return {}
                 watched = self._sampled[gpu_uuid] = _SampledDevice(device)
@@ -189,8 +190,8 @@ class NvmlSource:
         caller = Caller("traffic")
         rates = []
         try:
-            device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid.encode())
-            for counter in (0, 1):  # bytes sent and received
+            device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
                 if absence is None:
                     rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
                     rates.append(1000 * (rate or 0))  # in KB a second
