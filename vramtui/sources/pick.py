@@ -9,7 +9,7 @@ from importlib import import_module
 from shutil import which
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
@@ -80,17 +80,13 @@ class MergedSource:
                     for gpu in last
                 )
                 problems.append(readings.Problem(where=name, message=failure.message, hint=failure.hint))
-            gpus += [msgspec.structs.replace(gpu, index=beyond + gpu.index) for gpu in rows]
+            gpus += [replace(gpu, index=beyond + gpu.index) for gpu in rows]
         answered = next((answer for answer in answers.values() if isinstance(answer, readings.Sample)), None)
         if answered is None:
             raise failures[0]
         first = self._latest.get(0, answered).host
-        host = msgspec.structs.replace(
-            answered.host, driver_version=first.driver_version, cuda_version=first.cuda_version
-        )
-        return msgspec.structs.replace(
-            answered, source=self.name, host=host, gpus=tuple(gpus), problems=tuple(problems)
-        )
+        host = replace(answered.host, driver_version=first.driver_version, cuda_version=first.cuda_version)
+        return replace(answered, source=self.name, host=host, gpus=tuple(gpus), problems=tuple(problems))
 
     def shorten_first_read(self) -> None:
         for source in self._sources:
@@ -247,7 +243,7 @@ class SomeGpus:
         if missing is not None and sample.gpus:
             known = ", ".join(sorted({str(gpu.index) for gpu in sample.gpus}, key=int))
             raise SourceFailed(f"there is no GPU {printable(missing)} here.", f"There are {known}.")
-        return msgspec.structs.replace(sample, gpus=gpus)
+        return replace(sample, gpus=gpus)
 
     def close(self) -> None:
         self._source.close()

@@ -22,7 +22,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from vramtui.agent.stream import BROKEN, NO_NVML
 from vramtui.core.base.errors import SourceFailed, UserError, nearest, os_reason
@@ -273,8 +273,8 @@ class SmiFrames:
                 raise UserError(failure.message) from None
             except (LookupError, ValueError) as error:
                 raise UserError(f"nvidia-smi's answer cannot be read: {printable(str(error))}") from None
-            gpus = tuple(msgspec.structs.replace(gpu, processes=self._introduced(gpu.processes)) for gpu in sample.gpus)
-            return msgspec.structs.replace(sample, gpus=gpus)
+            gpus = tuple(replace(gpu, processes=self._introduced(gpu.processes)) for gpu in sample.gpus)
+            return replace(sample, gpus=gpus)
         elif self._count > MOST_LINES:
             raise UserError("nvidia-smi does not stop")
         else:
@@ -324,9 +324,7 @@ class SmiFrames:
                     "state": "zombie" if command.endswith(b"<defunct>") else "running",
                 }
         unseen = dict.fromkeys(("user", "command", "started_at"), Absence.NO_ANSWER)
-        return tuple(
-            msgspec.structs.replace(row, **(known.get(row.pid) or {"absent": {**row.absent, **unseen}})) for row in rows
-        )
+        return tuple(replace(row, **(known.get(row.pid) or {"absent": {**row.absent, **unseen}})) for row in rows)
 
 
 # How many connections are opened at once: sshd throws new ones away when there are too many (its MaxStartups).
@@ -498,7 +496,7 @@ class SshSource:
                 f"Its clock is {format_duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this machine's."
             )
             problem = Problem(where=self.host, message=message, hint="Times are its own; ages are by this machine.")
-            sample = msgspec.structs.replace(sample, problems=(*sample.problems, problem))
+            sample = replace(sample, problems=(*sample.problems, problem))
         self._latest.deliver(sample)
 
     def _keep_connected(self) -> None:

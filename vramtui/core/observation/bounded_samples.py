@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import LARGEST_SIZE
@@ -90,7 +91,7 @@ def bounded(
             uuids[gpu.uuid] += 1
             if uuids[gpu.uuid] > 1:
                 wrong.append(f"GPU {place} uuid of another GPU")
-                gpus[place] = msgspec.structs.replace(gpu, uuid=f"{gpu.uuid} ({uuids[gpu.uuid]})")
+                gpus[place] = replace(gpu, uuid=f"{gpu.uuid} ({uuids[gpu.uuid]})")
     taken = {gpu.index for gpu in gpus}
     seen: set[int] = set()
     for place, card in enumerate(gpus):
@@ -99,10 +100,7 @@ def bounded(
         if card.index in seen:
             wrong.append(f"GPU {place} index of another GPU, {card.index}")
             free = next(index for index in count() if index not in taken)
-            gpus[:] = [
-                msgspec.structs.replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu
-                for gpu in gpus
-            ]
+            gpus[:] = [replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu for gpu in gpus]
             taken.add(free)
         seen.add(card.index)
     problems = [_within(one, "", []) for one in sample.problems if one.where not in (LEFT_OUT, CUT_SHORT)]
@@ -146,7 +144,7 @@ def _within(read: Read, where: str, wrong: list[str], changed: dict[str, Any] | 
     if absent and isinstance(read, readings.Reading):
         changed["absent"] = {**changed.get("absent", read.absent), **absent}
     is_same = all(value is getattr(read, name) for name, value in changed.items())
-    return read if is_same else msgspec.structs.replace(read, **changed)
+    return read if is_same else replace(read, **changed)
 
 
 def _gpu(place: int, gpu: readings.Gpu, old: tuple[readings.Gpu, ...], wrong: list[str]) -> readings.Gpu:
@@ -164,7 +162,7 @@ def _gpu(place: int, gpu: readings.Gpu, old: tuple[readings.Gpu, ...], wrong: li
     changed["memory"] = _within(gpu.memory, f"{where} memory", wrong)
     if gpu.memory.total == 0 and gpu.memory.used:
         wrong.append(f"{where} memory total 0")
-        changed["memory"] = msgspec.structs.replace(changed["memory"], total=None)
+        changed["memory"] = replace(changed["memory"], total=None)
     known = old[0].processes if old else ()
     if gpu.processes is not known:
         checked = {id(row) for row in known}

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate import estimate as estimates
@@ -203,17 +204,13 @@ def with_module_loading(estimate: estimates.Estimate, run: Run, device: Device) 
         "kernels loaded when first used"
     )
     parts = tuple(
-        msgspec.structs.replace(
-            part, bytes=context.bytes, at_peak=context.bytes, formula=formula, source=context.source
-        )
+        replace(part, bytes=context.bytes, at_peak=context.bytes, formula=formula, source=context.source)
         if part.line == "context"
         else part
         for part in estimate.parts
     )
-    ledger = msgspec.structs.replace(
-        estimate.ledger, context=context.bytes, process=estimate.process + context.bytes - lazy
-    )
-    return msgspec.structs.replace(estimate, parts=parts, ledger=ledger)
+    ledger = replace(estimate.ledger, context=context.bytes, process=estimate.process + context.bytes - lazy)
+    return replace(estimate, parts=parts, ledger=ledger)
 
 
 def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:

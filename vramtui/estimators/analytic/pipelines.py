@@ -16,6 +16,7 @@ from functools import partial
 from math import ceil, prod
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
@@ -115,9 +116,9 @@ class PipelineJob:
         if isinstance(run, InferRun):
             copies = model.guidance_batch  # of each image in the denoiser's batch
             packed = run.encoder_quantization or (None if run.quantization in EVERYTHING else run.quantization)
-            run = msgspec.structs.replace(run, quantization=None)
+            run = replace(run, quantization=None)
         self.encoder_quantization: Quantization | None = None if packed == "none" else packed
-        self.program = program_of(model.denoiser, msgspec.structs.replace(run, batch_size=self.batch * copies), device)
+        self.program = program_of(model.denoiser, replace(run, batch_size=self.batch * copies), device)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -173,10 +174,7 @@ class PipelineJob:
             frozen, size, packed = program.frozen, program.recipe.frozen, run.quantization
             if packed == "fp8" and self.encoder_quantization is None:
                 # diffusers' enable_layerwise_casting passes over norms, and what makes their scales.
-                frozen = tuple(
-                    msgspec.structs.replace(tensor, layer=False) if "norm" in tensor.module else tensor
-                    for tensor in frozen
-                )
+                frozen = tuple(replace(tensor, layer=False) if "norm" in tensor.module else tensor for tensor in frozen)
             turns.append(Turn(one, frozen, size, "forward", fullest, packed))
         # Only pipelines with a UNet look at it (diffusers 0.42, `needs_upcasting`).
         halves = run.precision.startswith("fp16") and isinstance(self.model.denoiser, UNetModel)
@@ -203,7 +201,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
         for turn in turns:
             own, whole = turn is now, blocks[turn.name]
             if way == "sequential":  # its largest tensor
-                each = (turn.stored([msgspec.structs.replace(tensor, count=1)]).bytes for tensor in turn.tensors)
+                each = (turn.stored([replace(tensor, count=1)]).bytes for tensor in turn.tensors)
                 size = max(each, default=0) if own else 0
             else:
                 size = whole.bytes if own or way == "none" else 0
@@ -239,7 +237,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     facts |= passing_facts(program, program.stages, workspace, f"a batch of {run.batch_size}")
     share = SEQUENTIAL_SHARE if way == "sequential" else CACHED_SHARES[model.vae.design]
     estimate = assemble(moments, facts, device, notes, cache=Cached(share))
-    return msgspec.structs.replace(estimate, error=STATED_ERROR)
+    return replace(estimate, error=STATED_ERROR)
 
 
 def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
@@ -258,19 +256,15 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
         notes.append("text encoders and VAE are off the card while the denoiser is trained (run.offload)")
     else:
         notes.append("text encoders and VAE stay on the card, frozen, and read each batch first")
-    program = msgspec.structs.replace(job.program, notes=tuple(notes))
+    program = replace(job.program, notes=tuple(notes))
     ask = estimate_training if parallel.ranks == 1 else partial(estimate_alike, parallel=parallel)
     if run.offload == "model":
         return ask(program, run, device)
     encoders = job.encoders()
     itemsize = FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize
-    stored = [
-        msgspec.structs.replace(tensor, bits=tensor.bits or 8 * job.itemsize)
-        for turn in encoders
-        for tensor in turn.tensors
-    ]
-    stored += [msgspec.structs.replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()]
-    program = msgspec.structs.replace(program, frozen=(*program.frozen, *stored))
+    stored = [replace(tensor, bits=tensor.bits or 8 * job.itemsize) for turn in encoders for tensor in turn.tensors]
+    stored += [replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()]
+    program = replace(program, frozen=(*program.frozen, *stored))
     before = {turn.name: size for turn in encoders for size in turn.memory.values()}
     # The VAE holds most while it makes latents at its first residual blocks, which have all pixels.
     vae, frames, pixels = model.vae, job.frames, job.batch * job.size[0] * job.size[1]

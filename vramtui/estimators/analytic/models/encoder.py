@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
@@ -260,8 +261,8 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
     spec = decoder_spec(model)
     sizes = {tensor.name: tensor.shape for tensor in reversed(model.tensors)}
     if _RELATIVE in sizes:
-        run = msgspec.structs.replace(run, attention="eager")
-    run = msgspec.structs.replace(run, sequence_length=sequence_of(model, run))
+        run = replace(run, attention="eager")
+    run = replace(run, sequence_length=sequence_of(model, run))
     first = "norm" in sizes
     head: Literal["mlm", "classes", "none"] = "mlm"
     labels = sizes["class_out"][0] if "class_out" in sizes else model.vocab_size
@@ -306,9 +307,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         for stage in program.stages:
             for node in stage.tape.nodes if (stage is program.stages[1]) is in_layer else ():
                 node.set_gradient(rounded(node.grad_bytes * listed // written))
-    return msgspec.structs.replace(
-        program, trained=tensors if program.trained else (), frozen=() if program.trained else tensors
-    )
+    return replace(program, trained=tensors if program.trained else (), frozen=() if program.trained else tensors)
 
 
 # Bytes of a number that an image processor makes.
@@ -357,9 +356,7 @@ def _pass(
     """A tower's pass for `tokens` of a sequence; `first` writes what comes before its blocks."""
     patches, itemsize = run.batch_size * shape.positions(tokens), setting.recipe.stream
     trained = isinstance(run, TrainRun) and run.lora is None and not run.frozen_layers
-    plain = msgspec.structs.replace(
-        setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None
-    )
+    plain = replace(setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None)
     writer = Decoder(
         TransformerModel(
             hidden_size=shape.hidden_size,

@@ -26,13 +26,11 @@ _listed_encoder = late(f"{HERE}.encoder:listed_encoder_program")
 
 def program_of(model: kinds.Model, run: TrainRun | InferRun, device: Device) -> Program:
     """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`."""
-    if isinstance(model, kinds.TransformerModel) and runs_as_encoder(model, run):
-        program: Program = _listed_encoder(model, run, device)
-        return program
-    if isinstance(model, kinds.TransformerModel) and isinstance(run, TrainRun):
-        trained: Program = _decoder(model, run, device)
-        return trained
     write = PROGRAMS.get(type(model))
+    if isinstance(model, kinds.TransformerModel) and runs_as_encoder(model, run):
+        write = _listed_encoder
+    elif isinstance(model, kinds.TransformerModel) and isinstance(run, TrainRun):
+        write = _decoder
     if write is None:
         raise UserError(_unknown(model))
     return write(model, run, device)

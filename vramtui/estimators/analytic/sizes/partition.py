@@ -1,6 +1,7 @@
 """One rank's part of a decoder (of every matrix, its layers, its experts), and NCCL's memory between ranks."""
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
@@ -94,8 +95,8 @@ def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     if model.kv_lora_rank is None:
         parts = {"per_token": holders, "state": ranks, "state_fp32": ranks}
         each = ({name: -(-getattr(cache, name) // among) for name, among in parts.items()} for cache in caches)
-        caches = tuple(msgspec.structs.replace(cache, **own) for cache, own in zip(caches, each, strict=True))
-    return msgspec.structs.replace(
+        caches = tuple(replace(cache, **own) for cache, own in zip(caches, each, strict=True))
+    return replace(
         model,
         num_attention_heads=model.num_attention_heads // ranks,
         num_key_value_heads=max(1, model.kv_heads // ranks),
@@ -106,9 +107,7 @@ def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
         vocab_size=-(-model.vocab_size // ranks),
         parameters=None,
         tensors=tuple(
-            msgspec.structs.replace(group, shape=(-(-group.shape[0] // among), *group.shape[1:]))
-            if len(group.shape) > 1
-            else group
+            replace(group, shape=(-(-group.shape[0] // among), *group.shape[1:])) if len(group.shape) > 1 else group
             for group in model.tensors
             for among in [holders if group.name in {"k_proj", "v_proj"} else ranks]
         ),
@@ -159,7 +158,7 @@ def divided(tensor: Parameter, experts: int) -> Parameter:
     """The tensor with this rank's experts, where it is one of experts."""
     if experts == 1 or not tensor.module.startswith("experts_"):
         return tensor
-    return msgspec.structs.replace(tensor, shape=(tensor.shape[0] // experts, *tensor.shape[1:]))
+    return replace(tensor, shape=(tensor.shape[0] // experts, *tensor.shape[1:]))
 
 
 def place_of(share: Share) -> str:
@@ -174,7 +173,7 @@ def part_of(share: Share) -> TransformerModel:
     model = share.model
     if share.stages == 1:
         return model
-    return msgspec.structs.replace(
+    return replace(
         model,
         num_hidden_layers=share.layers,
         first_k_dense_replace=min(max(model.first_k_dense_replace - share.first, 0), share.layers),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
@@ -85,10 +85,9 @@ def with_rounding(estimate: Estimate, more: int, alloc_conf: str) -> Estimate:
     allocated, own = estimate.allocated + more, (estimate.ledger.bytes_of(line) or 0) + more
     peak = max((row.peak_allocated for row in estimate.timeline), default=0)
     rows = (
-        msgspec.structs.replace(row, peak_allocated=peak + more) if row.peak_allocated == peak else row
-        for row in estimate.timeline
+        replace(row, peak_allocated=peak + more) if row.peak_allocated == peak else row for row in estimate.timeline
     )
-    ledger = msgspec.structs.replace(
+    ledger = replace(
         estimate.ledger, allocated=allocated, cached=(estimate.ledger.reserved or 0) - allocated, **{line: own}
     )
-    return msgspec.structs.replace(estimate, parts=(*estimate.parts, part), ledger=ledger, timeline=tuple(rows))
+    return replace(estimate, parts=(*estimate.parts, part), ledger=ledger, timeline=tuple(rows))
