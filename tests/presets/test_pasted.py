@@ -69,10 +69,9 @@ def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: P
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
     preset = preset_asked(text if " -" in text[:40] else str(tmp_path / "a.log"), LIBRARY).preset
     found = msgspec.to_builtins(preset.run) | msgspec.to_builtins(preset.parallel or {}) | {"notes": preset.notes[:40]}
-    found |= {
-        "lora": (found.get("lora") or {}).get("rank", 0),
-        "sample": getattr(denoiser_of(preset), "sample_size", None),
-    }
+    lora = found.get("lora") or {"rank": 0, "target_modules": ()}
+    found |= {"lora": lora["rank"], "target_modules": list(lora["target_modules"])}
+    found["sample"] = getattr(denoiser_of(preset), "sample_size", None)
     assert {key: found[key] for key in values} == values
 
 

@@ -149,7 +149,8 @@ def other_spelling(text: str) -> OtherSpelling | None:
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     if quantized := _QUANTIZED.fullmatch(text):
         plain = quantized[1].rpartition("/")[2].lower()
-        name = _find_name(quantized[1]) or _find_name(plain) or _find_name(plain.removesuffix("-text"))
+        others = quantized[1].partition("_")[2], plain, plain.removesuffix("-text")  # OWNER_NAME, OWNER/NAME
+        name = next((name for part in (quantized[1], *others) if (name := _find_name(part))), None)
         unquantized = next((words for repository, words in _UNQUANTIZED.items() if repository.fullmatch(text)), "")
         kind = quantized.lastgroup or ""
         # Unsloth quantizes the scales again (bnb_4bit_use_double_quant of its config.json).
@@ -191,7 +192,8 @@ def _find_name(name: str) -> str | None:
     if not any(letter.isdigit() for letter in letters):
         return None  # "llama" by itself names a family
     known = _by_letters()
-    return next((known[letters + end] for end in _ENDINGS if letters + end in known), None)
+    spelt = (f"{start}{letters}{end}" for start in ("", "meta") for end in _ENDINGS)  # Meta-Llama-3-8B
+    return next((known[one] for one in spelt if one in known), None)
 
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.

@@ -61,6 +61,7 @@ _WORKER = re.compile(r"VLLM::|sglang::|ray::|multiprocessing[. ](?:spawn|forkser
 MOST_ABOVE = 4
 MOST_WORDS = 64  # of a command line that are tried as a model's path
 _PATH_STARTS = ("/", ".", "~")
+_RECIPE = re.compile(r"(\w+)/(\d+(?:\.\d+)?B)_")  # llama3_1/8B_lora_single_device
 _SUFFIXES = (".gguf", ".safetensors", "config.json")
 
 
@@ -190,7 +191,8 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
         if option is not None and not option.value.startswith(_PATH_STARTS):
             preset_named(option.value, PresetLibrary(), hub=hub)
         why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
-        raise UserError(f"the command {why}: give its model's name to `vramtui estimate`, and its flags")
+        ways = notes[0] if notes else "give its model's name to `vramtui estimate`, and its flags"
+        raise UserError(f"the command {why}: {ways}")
     unused = offers.unused_options(line, derived, files)
     unused = [f"{one} (write it before --)" if re.fullmatch(r"--gpu[ =]\w{2,}", one) else one for one in unused]
     unused += [f"the service {name}" for name in pasted.others]
@@ -218,6 +220,8 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         return None
     kind = offers.run_kind(line, family)
     option = offers.model_named(line, family)
+    if option is not None and family == "torchtune" and (recipe := _RECIPE.match(option.value)):
+        option = Option(option.name, f"{recipe[1].replace('_', '.')} {recipe[2]}", option.flag)
     # Words that may name the model, the surest first: its option, a model's file or folder, the script's folder.
     words = (
         word
@@ -269,7 +273,8 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         run, does = preset.run, kind.value if kind else "train" if others else "infer"  # before its flags
         engine, quantization = offers.engine_of(line, family), getattr(run, "quantization", None)
         if does == "train":
-            run = TrainRun(sequence_length=getattr(run, "max_model_len", getattr(run, "sequence_length", None)))
+            length = getattr(run, "max_model_len", getattr(run, "sequence_length", None))
+            run = TrainRun(sequence_length=length, precision="bf16" if family == "torchtune" else "bf16-mixed")
         elif does == "serve" and isinstance(run, ServeRun):
             context = None if family == "llama.cpp" else run.max_model_len  # its own depends on release and GPU
             run = msgspec.structs.replace(run, engine=engine, max_model_len=context)
@@ -310,7 +315,7 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
     Raises:
         UserError: there is none, or it does not state a job that is known.
     """
-    file, service = COMPOSED.fullmatch(text), ""
+    file, service = COMPOSED.fullmatch(text) if exists(text) or not is_command(text) else None, ""
     if file is not None:
         text, service = file[1], file[2] or ""
         path = Path(text)

@@ -201,7 +201,7 @@ SERVERS: dict[str, Engine] = {
 }
 MODEL_FLAGS = (
     "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_path", "base_model", "model_id",
-    "model", "m", "hf_repo", "hf", "checkpointer.checkpoint_dir", "init_from", "config",
+    "model", "m", "hf_repo", "hf", "checkpointer.checkpoint_dir", "init_from", "config", "arch",
 )  # fmt: skip
 # Options of launchers that count a job's processes.
 LAUNCHED = ("nproc_per_node", "num_processes", "num_gpus")

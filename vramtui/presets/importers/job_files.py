@@ -46,11 +46,18 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
         UserError: it cannot be read, is not YAML or JSON with keys, or has no key of a training program.
     """
     title = printable(name if name is not None else str(path))
-    if name is not None and (stage := _ZERO.search(path.stem)) and path.suffix == ".json" and not exists(path):
-        stated, offloads = {"zero_optimization.stage": stage[1]}, re.search("(?<!no[-_])offload", path.stem.lower())
-        for part in ("optimizer", "param")[: int(stage[1]) - 1 if offloads else 0]:
-            stated[f"zero_optimization.offload_{part}.device"] = "cpu"
-        return JobFile(title, "deepspeed", stated, by_name=True)
+    stage, fsdp = _ZERO.search(path.stem), re.search("fsdp([12]?)", path.stem.lower())
+    if name is not None and not exists(path) and (stage or fsdp):
+        settings = {"fsdp_config.fsdp_version": (fsdp[1] or "1") if fsdp else ""}
+        program, table, end = "accelerate", "deepspeed_config.zero_", "_device"
+        if path.suffix == ".json":
+            program, table, end = "deepspeed", "zero_optimization.", ".device"
+        if stage:
+            offloads = re.search("(?<!no[-_])offload", path.stem.lower())
+            parts = ("optimizer", "param")[: int(stage[1]) - 1 if offloads else 0]
+            settings = {f"{table}stage": stage[1]}
+            settings |= {f"{table.removesuffix('zero_')}offload_{part}{end}": "cpu" for part in parts}
+        return JobFile(title, program, settings, by_name=True)
     values = dict(_spelt(read_tables(path, title)))
     tops = {key.partition(".")[0] for key in values}
     signs = (

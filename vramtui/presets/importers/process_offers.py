@@ -244,9 +244,11 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         if 1 < ranks <= MOST_RANKS:
             yield _offer("parallel.data", str(ranks), source)
     sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
-    if sharing is not None and sharing.value.lower() not in {"", "false", "0"}:
+    if sharing is not None and sharing.value.lower() not in {"false", "0", "" if sharing.name != "use_fsdp" else "off"}:
         yield _offer("parallel.strategy", "fsdp", sharing)
         yield _offer("parallel.zero_stage", "2" if "grad_op" in sharing.value.lower() else "3", sharing)
+    if family == "torchtune" and line.script.endswith("_distributed") and processes is not None:
+        yield _offer("parallel.strategy", "fsdp", processes)  # recipes/*_distributed.py: fully_shard
     distributed = line.find("use_distributed_optimizer")
     if distributed is not None and family == "megatron":
         yield _offer("parallel.strategy", "zero", distributed)
@@ -309,8 +311,11 @@ def _offer(key: str, value: str, option: Option) -> Offer:
 
 
 # Switches that give a job adapters, of libraries and of people's own scripts.
-_ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora", "network_module")
-_OFF = {"false", "no", "none", "0", "off"}
+_ADAPTERS = (
+    *("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora"),
+    *("network_module", "tuner_type", "train_type", "sft_type"),  # of kohya's scripts and ms-swift
+)
+_OFF = {"false", "no", "none", "0", "off", "full"}
 # Programs that serve a model and take their share of the card, whatever a training or inference preset says.
 _SERVERS = re.compile(
     r"(?:^|/)(?:vllm|sglang|llama-server|text-generation-(?:launcher|server))$|^(?:vllm\.entrypoints|sglang\.launch_server)"
@@ -386,6 +391,9 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
             if one["kind"] in kinds and re.fullmatch(one.get("script", ".*"), line.script)
         ]  # fmt: skip
         last = {key: (default, one["name"]) for one in started for key, default in one["sets"].items()}
+        if "run.lora" in last and getattr(workload.run, "lora", None) is not None:  # what is not stated of adapters
+            usual, launcher = last.pop("run.lora")
+            last |= {f"run.lora.{key}": (value, launcher) for key, value in (usual or {}).items()}
         for key, (default, launcher) in last.items():
             if key in known or not _has(workload, key) or (key == "run.lora" and any("lora" in one for one in known)):
                 continue
@@ -446,7 +454,7 @@ def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection
 
 
 def _has(workload: Workload, key: str) -> bool:
-    head, _, name = key.partition(".")
+    head, name = key.split(".")[:2]
     if head != "run" or name not in workload.run.__struct_fields__:
         return False
     return name == "lora" or isinstance(workload.run, ServeRun) or getattr(workload.run, name) is not None
