@@ -120,6 +120,21 @@ def test_servers_of_gguf_files_need_no_file(host: Host, words: str, context: int
     assert run.stored is not None
 
 
+@pytest.mark.parametrize(("words", "variables", "known"), [
+    ("", {"CONTEXT_LENGTH": "8192", "NUM_PARALLEL": "2", "KV_CACHE_TYPE": "q8_0"}, (16384, 2, "flash", "int8")),
+    ("--ctx-size 4096", {"CONTEXT_LENGTH": "8192", "FLASH_ATTENTION": "1"}, (4096, None, "flash", None)),
+    ("", {"KV_CACHE_TYPE": "q8_0", "FLASH_ATTENTION": "0", "CONTEXT_LENGTH": "0"}, (None, None, "eager", "fp16")),
+])  # fmt: skip
+def test_a_runner_of_ollama_has_its_settings_from_its_environment(
+    host: Host, words: str, variables: dict[str, str], known: tuple[object, ...]
+) -> None:
+    (host.work / "blob.gguf").write_bytes(gguf_bytes())
+    environ = {f"OLLAMA_{name}": value for name, value in variables.items()}
+    command = host.start(300, *f"/usr/bin/ollama runner --model blob.gguf {words}".split(), environ=environ)
+    run = derive(300, command, host.proc).preset.run
+    assert (run.max_model_len, run.max_num_seqs, run.attention, run.kv_cache) == known
+
+
 def test_a_config_beside_the_script_is_its_model(host: Host) -> None:
     config_in(host.work)
     found = host.derived("python", "train.py", "--batch-size", "2")

@@ -62,8 +62,8 @@ class Nvml:
         return code
 
     def number(self, name: str, *arguments: object) -> tuple[int | None, str]:
-        """Return the result of a call with one unsigned value, or None and why."""
-        result = ctypes.c_uint()
+        """Return the result of a call with one unsigned value of 32 or 64 bits, or None and why."""
+        result = ctypes.c_ulonglong()  # the lower half is first on all machines with NVIDIA's driver
         code = self.call(name, *arguments, ctypes.byref(result))
         return (None, ABSENCES.get(code, "failed")) if code else (result.value, "")
 

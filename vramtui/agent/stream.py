@@ -13,7 +13,7 @@ from typing import Any
 
 from . import counters
 from .ancestors import read_file
-from .nvml import ABSENCES, NO_INSTANCE, LostError, Nvml, plain
+from .nvml import NO_INSTANCE, LostError, Nvml, plain
 from .processes import Processes
 
 FORMAT = 1  # of recordings
@@ -43,6 +43,7 @@ NUMBERS = {
     "fan_percent": ("nvmlDeviceGetFanSpeed", (), 1),
     "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration", (), 1),
     "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth", (), 1),
+    "ecc_errors": ("nvmlDeviceGetTotalEccErrors", (1, 0), 1),  # uncorrected, since the driver was loaded
 }
 MEMORY = (
     ("memory_total", b"MemTotal"),
@@ -50,7 +51,7 @@ MEMORY = (
     ("swap_total", b"SwapTotal"),
     ("swap_free", b"SwapFree"),
 )
-METRICS = (*("utilization", "memory_utilization", "throttle_reasons", "ecc_errors"), *NUMBERS, *counters.METRICS)
+METRICS = (*("utilization", "memory_utilization", "throttle_reasons"), *NUMBERS, *counters.METRICS)
 
 
 class Card:
@@ -152,33 +153,24 @@ class Card:
     def _metrics(self) -> tuple[dict[str, Any], dict[str, str]]:
         values: dict[str, Any] = {}
         absent: dict[str, str] = {}
-        for field, (name, arguments, divisor) in NUMBERS.items():
-            value, why = self._nvml.number(name, self._handle, *arguments)
+
+        def note(field: str, value: object, why: str) -> None:
             if value is None:
                 absent[field] = why
             else:
-                values[field] = value if divisor == 1 else value / divisor
-        rates = (ctypes.c_uint * 2)()
-        code = self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, rates)
-        for at, field in enumerate(("utilization", "memory_utilization")):
-            if code:
-                absent[field] = ABSENCES.get(code, "failed")
-            else:
-                values[field] = rates[at]
-        long = ctypes.c_ulonglong()
-        code = self._nvml.call("nvmlDeviceGetTotalEccErrors", self._handle, 1, 0, ctypes.byref(long))
-        if code:
-            absent["ecc_errors"] = ABSENCES.get(code, "failed")
-        else:
-            values["ecc_errors"] = long.value
+                values[field] = value
+
+        for field, (name, arguments, divisor) in NUMBERS.items():
+            value, why = self._nvml.number(name, self._handle, *arguments)
+            note(field, value if value is None or divisor == 1 else value / divisor, why)
+        both, why = self._nvml.number("nvmlDeviceGetUtilizationRates", self._handle)  # of 32 bits each
+        note("utilization", None if both is None else both & 0xFFFFFFFF, why)
+        note("memory_utilization", None if both is None else both >> 32, why)
         for name in THROTTLING_CALLS:
-            code = self._nvml.call(name, self._handle, ctypes.byref(long))
-            if code not in (3, 13):
+            bits, why = self._nvml.number(name, self._handle)
+            if why not in ("not_supported", "driver_too_old"):
                 break
-        if code:
-            absent["throttle_reasons"] = ABSENCES.get(code, "failed")
-        else:
-            values["throttle_reasons"] = [word for bit, word in THROTTLING if long.value & bit]
+        note("throttle_reasons", None if bits is None else [word for bit, word in THROTTLING if bits & bit], why)
         counted, why_not = self._counters.read(self._handle)
         return dict(values, **counted), dict(absent, **why_not)
 
@@ -208,12 +200,11 @@ class Reader(threading.Thread):
         self._cards: list[Card] = []
         self.wanted, self.done = threading.Semaphore(0), threading.Semaphore(0)
         self.gpus: list[dict[str, Any]] = []
-        cuda = ctypes.c_int()
-        code = nvml.call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(cuda))
+        cuda, _ = nvml.number("nvmlSystemGetCudaDriverVersion_v2")
         self.host: dict[str, Any] = {
             "name": plain(os.fsencode(os.uname().nodename)),
             "driver_version": nvml.text("nvmlSystemGetDriverVersion"),
-            "cuda_version": None if code else f"{cuda.value // 1000}.{cuda.value % 1000 // 10}",
+            "cuda_version": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "private_pids": self._processes.private,
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest, nearest_few
+from vramtui.core.base.errors import UserError, did_you_mean, nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import card
@@ -33,6 +33,7 @@ MOST = 5
 LOGS = (".log", ".out", ".txt")
 SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash", *LOGS)
 COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)  # in billions
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
 # Words of people, and those of popular names.
@@ -47,8 +48,8 @@ vision_table = late("vramtui.models.readers.torchvision:vision_table")
 ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other models' names are much alike
 
 
-def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tuple[str, ...]:
-    """Return up to five names that have `word` in them, the most used first; `hub_names` are without owners."""
+def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str], most: int | None = MOST) -> tuple[str, ...]:
+    """Return up to `most` names that have `word` in them, the most used first; `hub_names` are without owners."""
 
     def run(key: str) -> int:
         return next((at for at, kind in enumerate(_RUNS) if key.endswith(f"-{kind}")), len(_RUNS))
@@ -66,7 +67,20 @@ def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tupl
         for name in names
         if name not in beginning and any(letters_of(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
     ]
-    return tuple([*beginning, *within][:MOST])
+    return tuple([*beginning, *within][:most])
+
+
+def near_sizes(name: str) -> tuple[str, ...]:
+    """Return up to three models of the family that a `name` with a size begins with, the nearest in size first."""
+    stated, tag = _SIZE.search(name), name.partition(":")[0] if ":" in name else ""
+    if stated is None:
+        return ()
+    models = (*resolve.ollama_tags(), *(known for known in resolve.known_names() if "/" not in known))
+    alike = reversed(names_like(name[: stated.start()].rpartition("/")[2], (), models, None))
+    sizes = {float(size[1]): one for one in alike if (size := _SIZE.search(one))}
+    near = sorted(sizes, key=lambda size: abs(size - float(stated[1])))[:3]
+    tags = {size: f"{tag}:{size:g}b" for size in near if tag}
+    return tuple(tags[size] if tag and resolve.other_spelling(tags[size]) else sizes[size] for size in near)
 
 
 def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
@@ -91,10 +105,11 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     resolved = resolve.resolve(text, library.keys())
     try:
         return _open(resolved, library)
-    except UserError:
+    except UserError as error:
         spelling = None if resolved.path is not None and exists(resolved.path) else resolve.other_spelling(text)
         if spelling is None:
-            raise
+            is_missing = resolved.path is not None and not exists(resolved.path)  # a file, whose name says what it is
+            raise UserError(f"{error}{did_you_mean(near_sizes(text)) if is_missing else ''}") from None
     preset_file = _open(resolve.resolve(spelling.name, library.keys()), library)
     settings, words = [], f"{printable(text)} is read as {spelling.name}"
     if spelling.type and not spelling.program:
@@ -163,7 +178,7 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
             return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
         case resolve.NameKind.REPOSITORY:
             alike = nearest_preset(name, library, {"run.kind": "infer"})
-            near = nearest(name, resolve.known_names(), cutoff=ALIKE)
+            near = did_you_mean(near_sizes(name)) or nearest(name, resolve.known_names(), cutoff=ALIKE)
             raise UserError(not_found(name, alike.key if alike is not None else None, near))
         case resolve.NameKind.SCRIPT if place is not None:
             there = "" if is_plain_file(place) else ", and no such file is here"
@@ -178,19 +193,17 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
         raise UserError(f"no preset is called {name!r}; {script}")
     # The names that may be meant: those of the family, or the most similar one; otherwise what to do.
     keys, models = library.keys(), [known for known in resolve.known_names() if "/" not in known]
-    if family := names_like(name, keys, models):
-        guess = f" (did you mean {' or '.join(filter(None, (', '.join(family[:-1]), family[-1])))}?)"
+    if family := near_sizes(name) or names_like(name, keys, models):
+        guess = did_you_mean(family)
     else:
         # Nets' names have `_`, and presets' names `-`.
         nets = net_names() if "_" in name and resolve.NET_NAME.fullmatch(name) else ()
-        guess = nearest_few(name, (*keys, *nets)) or nearest_few(name, resolve.known_names(), cutoff=ALIKE)
+        guess = nearest(name, (*keys, *nets), most=4) or nearest(name, resolve.known_names(), cutoff=ALIKE, most=4)
     word = _FIRST_WORD.match(name)  # `glm-4.6` is a GLM
     if guess:
         guess += "; `vramtui presets list` names them all"
     elif word is not None and (kin := names_like(word[0], keys, models)):
-        guess = (
-            f"; of that family {', '.join(kin)} are known, and `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
-        )
+        guess = f"; of that family {', '.join(kin)} are known, `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
     else:
         try:
             card(name)

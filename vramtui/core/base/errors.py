@@ -1,7 +1,7 @@
 """Errors that are meant for people: each carries one plain sentence, ready to be shown."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vramtui.core.base.text import printable, shortened
 
@@ -65,29 +65,24 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`" (did you mean X?)"` for the known name closest to `word`, or else the shortest that begins with its letters
-    and digits (qwen-3-8b for qwen3); an empty string when there is none. `cutoff` is how alike they have to be, from 0
-    to 1.
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6, most: int = 1) -> str:
+    """`" (did you mean X?)"` for up to `most` known names close to `word`, or else the shortest that begin with its
+    letters and digits (qwen-3-8b for qwen3). `cutoff` is how alike they have to be, from 0 to 1.
     """
-    return _meant(word, known, 1, cutoff)
-
-
-def nearest_few(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Up to four near names in one phrase: numbers are spelt alike and mean another model."""
-    return _meant(word, known, 4, cutoff)
-
-
-def _meant(word: str, known: Iterable[str], most: int, cutoff: float) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
 
     names, word = list(known), word[:LONGEST_GUESSED]
     matches = get_close_matches(word, names, n=most, cutoff=cutoff)
     if not matches and len(word) > 2:
         matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)
-    if not matches:
+    return did_you_mean(matches[:most])
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """`" (did you mean A, B or C?)"`; an empty string without names."""
+    if not names:
         return ""
-    *others, last = matches[:most]
+    *others, last = names
     return f" (did you mean {', '.join(others)} or {last}?)" if others else f" (did you mean {last}?)"
 
 

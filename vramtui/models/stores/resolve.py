@@ -144,7 +144,7 @@ def other_spelling(text: str) -> OtherSpelling | None:
     if tag := _TAG.fullmatch(text):
         words = tag[2].split("-")
         kind = next((word for word in words if _TYPE.fullmatch(word)), "")
-        named, usual = _tags().get(text) or _tags().get(f"{tag[1]}:{words[0]}") or ("", USUAL_TYPE)
+        named, usual = ollama_tags().get(text) or ollama_tags().get(f"{tag[1]}:{words[0]}") or ("", USUAL_TYPE)
         name = named or _find_name(tag[1] + "".join(word for word in words if word != kind))
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     if quantized := _QUANTIZED.fullmatch(text):
@@ -175,7 +175,8 @@ def letters_of(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _tags() -> dict[str, tuple[str, str]]:
+def ollama_tags() -> dict[str, tuple[str, str]]:
+    """The model and the type of its file, by Ollama's tag."""
     table = toml.loads(Path(__file__).with_name("ollama_tags.toml").read_text(encoding="utf-8"))
     return {tag: (*value.split(), USUAL_TYPE)[:2] for tag, value in table.items()}
 

@@ -107,7 +107,8 @@ _TGI_ARGS = re.compile(
     r"MODEL_ID|NUM_SHARD|QUANTIZE|KV_CACHE_DTYPE|CUDA_(?:MEMORY_FRACTION|GRAPHS)|MAX_(?!WAIT|STOP)\w+"
 )
 # Variables of other programs that are passed on; the rest of an environment says nothing of memory.
-_COUNT = re.compile(r"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+")
+OLLAMA = ("OLLAMA_CONTEXT_LENGTH", "OLLAMA_NUM_PARALLEL", "OLLAMA_FLASH_ATTENTION", "OLLAMA_KV_CACHE_TYPE")
+_COUNT = re.compile(rf"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+|{'|'.join(OLLAMA)}")
 _GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([\w.-]*[A-Za-z][\w.-]*):?)?(\d+)?")
 _ON_GPU = re.compile(r"nvidia|gpu|cuda|inference", re.IGNORECASE)
 
@@ -287,14 +288,7 @@ def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[st
         named = re.search(r"\b(?:run|pull)\s+([^\s;&|-]\S*)", " ".join(words))
         if named is None:
             raise UserError("ollama loads models on request; name one: `ollama run llama3.1:8b`")
-        yield from ("ollama", "runner", "-m", named[1] if re.search(r"[:/]", named[1]) else f"{named[1]}:latest")
-        context, slots = variables.get("OLLAMA_CONTEXT_LENGTH", ""), variables.get("OLLAMA_NUM_PARALLEL", "")
-        count = (int(slots) if slots.isdecimal() else 0) or 1
-        yield from ("-c", str(int(context) * count)) if context.isdecimal() and int(context) else ()
-        yield from ("-np", str(count)) if count > 1 else ()
-        if cache := variables.get("OLLAMA_KV_CACHE_TYPE"):
-            yield from ("-ctk", cache, "-ctv", cache)
-        return
+        words = ["ollama", "runner", "-m", named[1] if re.search(r"[:/]", named[1]) else f"{named[1]}:latest"]
     yield words[0]
     for key, value in variables.items():
         if program.startswith("llama-") and key.startswith("LLAMA_ARG_"):

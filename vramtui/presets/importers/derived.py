@@ -31,6 +31,7 @@ from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers import process_offers as offers
 from vramtui.presets.importers.command_lines import (
     LONGEST,
+    OLLAMA,
     Option,
     Pasted,
     command_in,
@@ -71,7 +72,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     Attributes:
         folder: its working directory.
         root: the path before its absolute paths; empty if they are this host's.
-        environ: where its models are stored, by `STORES`, as paths of this host.
+        environ: where its models are stored, by `STORES`, as paths of this host; and its settings of `OLLAMA`.
     """
 
     folder: Path
@@ -95,11 +96,11 @@ def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
     except OSError:
         return None
     root = "" if at_root else str(place / "root")
-    variables = (
-        line.decode(errors="replace").partition("=") for line in read_file(f"{place}/environ", LONGEST).split(b"\0")
-    )
-    environ = {name: f"{root}{path}" for name, _, path in variables if name in STORES and path.startswith("/")}
-    return JobPlace(folder, root, environ)
+    lines = read_file(f"{place}/environ", LONGEST).decode(errors="replace").split("\0")
+    variables = (line.partition("=") for line in lines)
+    known = {name: value for name, _, value in variables if name in STORES or re.fullmatch(r"\w+", value)}
+    paths = {name: f"{root}{known[name]}" for name in STORES if known.get(name, "").startswith("/")}
+    return JobPlace(folder, root, paths | {name: value for name, value in known.items() if name in OLLAMA})
 
 
 def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path | None]:
@@ -131,6 +132,8 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
             folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
             names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
             text += next((f" engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
+        elif place is not None and "ollama" in command:
+            text += "".join(f" {name}={place.environ[name]}" for name in OLLAMA if name in place.environ)
         preset_file = derived_preset(text, place)
         match = re.search(rb"^PPid:\s*(\d+)$", read_file(f"{proc}/{pid}/status", LONGEST), re.MULTILINE)
         above = int(match[1]) if match else 0

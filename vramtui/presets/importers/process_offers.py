@@ -220,6 +220,12 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
     if family == "llama.cpp" and keys is not None and line.find("ctv", "cache_type_v") is None:
         yield _offer("run.kv_cache_v", "fp16", keys)  # values stay as they are
     if family == "llama.cpp":
+        context, slots = line.find("OLLAMA_CONTEXT_LENGTH"), line.find("np", "parallel", "OLLAMA_NUM_PARALLEL")
+        if context is not None and (each := whole(context.value)) and line.find("c", "ctx_size") is None:
+            yield _offer("run.max_model_len", str(int(each) * int((slots and whole(slots.value)) or 1)), context)
+        flash = line.find("fa", "flash_attn", "OLLAMA_FLASH_ATTENTION")
+        if flash is not None and flash.value.lower() in _OFF and line.find("OLLAMA_KV_CACHE_TYPE") is not None:
+            yield _offer("run.kv_cache", "fp16", flash)  # Ollama quantizes it only with flash attention (llm/server.go)
         # A batch limits the micro-batch; they are 2,048 and 512 if not stated (src/llama-context.cpp, common/common.h).
         batch, micro = line.find("b", "batch_size"), line.find("ub", "ubatch_size")
         most = int((batch and whole(batch.value)) or 2048)
