@@ -35,14 +35,6 @@ class LostError(Exception):
         self.lost = code == 15
 
 
-class MemoryV2(ctypes.Structure):
-    """NVML's `nvmlMemory_v2_t`, field for field."""
-
-    _fields_ = [("version", ctypes.c_uint)] + [
-        (name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")
-    ]
-
-
 class Nvml:
     """The library, asked call by call: each answers with a code, 0 where all is well."""
 
@@ -75,9 +67,9 @@ class Nvml:
 
     def memory(self, device: ctypes.c_void_p) -> tuple[dict[str, Any], dict[str, str]]:
         """Sizes in bytes, and why some are missing."""
-        info, absent = MemoryV2(version=MEMORY_V2), {}
-        code = self.call("nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(info))
-        sizes = {name: getattr(info, name) for name in ("total", "used", "reserved", "free")}
+        info, absent = (ctypes.c_ulonglong * 5)(MEMORY_V2), {}
+        code = self.call("nvmlDeviceGetMemoryInfo_v2", device, info)
+        sizes: dict[str, int | None] = {"total": info[1], "reserved": info[2], "free": info[3], "used": info[4]}
         if code in (3, 13, 25):
             old = (ctypes.c_ulonglong * 3)()
             code = self.call("nvmlDeviceGetMemoryInfo", device, old)
