@@ -43,11 +43,15 @@ def test_what_a_function_returns_is_followed_to_the_lines_that_called_it(tmp_pat
         "score.py": "def score(x):\n    return (x.cpu().numpy() == 3).mean()\n",
         "shown.py": "kept = []\nkept.append(score(x))\nprint(kept)\n",
         "sized.py": "rows = score(x)\ny = torch.zeros(int(rows))\n",
+        "kept.py": "from keep import *\nbest = score(x)\nif best > 0:\n    keep(net)\n",  # it only saves
+        "copied.py": "from keep import copied\nbest = score(x)\nif best > 0:\n    copied(net)\n",
+        "keep.py": "def keep(n):\n    torch.save(n, 'a')\ndef copied(n):\n    return deepcopy(n)\n",
     }
     paths = {name: str(tmp_path / name) for name in texts}
     for name, text in texts.items():
         Path(paths[name]).write_text(text)
-    for ways, expected in (("shown.py:2",), False), (("sized.py:1",), True), (("shown.py:2", "sized.py:1"), True):
+    ends = {("shown.py:2",): False, ("sized.py:1",): True, ("shown.py:2", "sized.py:1"): True}
+    for ways, expected in (ends | {("kept.py:2",): False, ("copied.py:2",): True}).items():
         reads = [[paths["score.py"], 2, "score", "", 4]]
         reads += [[paths["score.py"], 2, "", f"{tmp_path}/{way}{CALLED}", 1] for way in ways]
         (tmp_path / "1.reads").write_text(json.dumps([reads, []]))
@@ -63,11 +67,8 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     (tmp_path / "1.reads").write_text(json.dumps([rows, []]))
     (tmp_path / "2.reads").write_text(json.dumps([[*rows, [str(script), 4, "main", "amp/grad_scaler.py", 9]], []]))
     (tmp_path / "3.reads").write_text("no list")
-    assert [(place.line, place.times, place.decides) for place in read_places(tmp_path)[0]] == [
-        (2, 2, True),
-        (4, 9, False),
-        (1, 8, False),
-    ]
+    found = [(place.line, place.times, place.decides) for place in read_places(tmp_path)[0]]
+    assert found == [(2, 2, True), (4, 9, False), (1, 8, False)]
     assert read_places(tmp_path)[0][0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"
 
 
@@ -102,8 +103,7 @@ def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path
 
 
 def test_a_sum_of_thousands_of_terms_is_read(tmp_path: Path) -> None:
-    """As in a generated file: deeper than Python's own limit of recursion."""
-    script = tmp_path / "train.py"
+    script = tmp_path / "train.py"  # as in a generated file, deeper than Python's own limit of recursion
     script.write_text(f"x = {' + '.join(['a'] * 5000)}\nprint(loss.item())\n")
     (tmp_path / "1.reads").write_text(json.dumps([[[str(script), 2, "main", "", 1]], []]))
     assert [place.code for place in read_places(tmp_path)[0]] == ["print(loss.item())"]

@@ -20,7 +20,7 @@ from vramtui.dryrun.values import COMPARED, SIZED
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Direction, Mode
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.guards import parsed
-from vramtui.probe.reads import ALL, CALLED, CALLS, FOLLOWED, USES
+from vramtui.probe.reads import ALL, CALLED, CALLS, FOLLOWED, PACKAGES, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Libraries that only show, keep or send what they are given, and Python's own.
@@ -210,14 +210,14 @@ def may_decide(text: str, line: int, path: str = "", stacks: Collection[str] = (
     statement, _ = _place(tree := parsed(text), line)
     if statement is None:
         return True
-    if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & NAMES["checks"]:
+    if isinstance(statement, (ast.If, ast.Assert)) and set(map(_name, ast.walk(statement.test))) & NAMES["checks"]:
         return False
-    called, nodes = _called(statement), list(ast.walk(statement))
+    called, nodes = set(map(_name, ast.walk(statement))), list(ast.walk(statement))
     is_shown = any(map(_shows, called)) and not any(isinstance(node, ast.Subscript) for node in nodes)
     is_taken = is_shown or called & TAKING or any(isinstance(node, ast.JoinedStr) for node in nodes)
     if not is_taken and not isinstance(statement, ast.If):
         return True
-    is_number = bool(_called(statement) & NAMES["sizes"]) and "loss" not in ast.unparse(statement).lower()
+    is_number = bool(called & NAMES["sizes"]) and "loss" not in ast.unparse(statement).lower()
     return any(_reaches(tree, path, line, KEPT, stack, is_number=is_number) for stack in stacks)
 
 
@@ -230,7 +230,7 @@ def _reaches(
     statement, function = _place(tree, line)
     if statement is None:
         return True
-    course = Course(tree, function, is_number=is_number)
+    course = Course(tree, function, path, is_number=is_number)
     try:
         course.read(statement, level, called)
     except (_DecidesError, RecursionError):
@@ -262,8 +262,8 @@ class Course:
     What objects of others keep is not looked for.
     """
 
-    def __init__(self, tree: ast.Module, function: _Function, *, is_number: bool, depth: int = 0) -> None:
-        self.tree, self.function, self.is_number, self.depth = tree, function, is_number, depth
+    def __init__(self, tree: ast.Module, function: _Function, path: str, *, is_number: bool, depth: int = 0) -> None:
+        self.tree, self.function, self.path, self.is_number, self.depth = tree, function, path, is_number, depth
         self.levels, self.most = Counter[str](), Counter[str]()  # now, and the most that a name ever had
         self.parts: dict[str, str] = {}  # names of what is a part of another
         self.sources: dict[ast.AST, int] = {}
@@ -287,7 +287,7 @@ class Course:
         self._block(self.function.body)
         for one in ast.walk(self.function):  # functions that see its names
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one is not self.function:
-                inner = Course(self.tree, one, is_number=True)
+                inner = Course(self.tree, one, self.path, is_number=True)
                 names = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
                 if any(self.most[name] >= KEPT for name in names - inner.own - inner.parameters):
                     raise _DecidesError
@@ -436,9 +436,9 @@ class Course:
                 self._change(of, level)
             return KEPT if level and root in {"torch", "np", "numpy", "math"} else level  # which follow no number
         is_name = isinstance(node.func, ast.Name) or ast.unparse(node.func) == f"self.{name}"
-        defined = [one for one in ast.walk(self.tree) if is_name and isinstance(one, _Named) and one.name == name]
+        defined = self._defined(name) if is_name else []
         if len(defined) == 1:
-            return self._enter(node, levels, defined[0])
+            return self._enter(node, levels, *defined[0])
         self.is_number |= name in WHOLE
         if level < KEPT and name in NAMES["on_host"]:
             return 0
@@ -456,10 +456,21 @@ class Course:
             return KEPT * (level == UNSIZED)
         return KEPT if name in NAMES["counting"] else level
 
-    def _enter(self, node: ast.Call, levels: list[int], function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    def _defined(self, name: str) -> list[tuple[str, ast.Module, Any]]:
+        """The functions of that name in its file, and in files next to a job's own from which that imports the name."""
+        trees = {self.path: self.tree}
+        for one in ast.walk(self.tree) if PACKAGES not in self.path else ():
+            if isinstance(one, ast.ImportFrom) and {name, "*"} & {each.name for each in one.names}:
+                for folder in Path(self.path).parents[:3]:
+                    file = f"{folder.joinpath(*(one.module or '').split('.'))}.py"
+                    trees[file] = parsed(_text(file))
+        nodes = ((path, tree, one) for path, tree in trees.items() for one in ast.walk(tree))
+        return [(path, tree, one) for path, tree, one in nodes if isinstance(one, _Named) and one.name == name]
+
+    def _enter(self, node: ast.Call, levels: list[int], path: str, tree: ast.Module, function: ast.FunctionDef) -> int:
         if self.depth == MOST_CALLS:
             raise _DecidesError
-        course = Course(self.tree, function, is_number=self.is_number, depth=self.depth + 1)
+        course = Course(tree, function, path, is_number=self.is_number, depth=self.depth + 1)
         places = [*function.args.posonlyargs, *function.args.args][isinstance(node.func, ast.Attribute) :]
         called = [*(one.arg for one in places[: len(node.args)]), *(one.arg or "" for one in node.keywords)]
         is_open = any(isinstance(one, ast.Starred) for one in node.args) or function.args.vararg or function.args.kwarg
@@ -476,10 +487,6 @@ def _root(node: ast.expr | None) -> str:
     while isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _called(tree: ast.AST) -> set[str]:
-    return {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:

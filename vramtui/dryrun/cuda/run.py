@@ -62,7 +62,6 @@ ON_CARD_NOTE = (
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 UNRUN, UNSEEN = "the other way did not end in a minute", "a size or an index may be made of it"
 MOST_PLACES = 5
-LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
 ALL_TAKEN = "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
@@ -181,7 +180,7 @@ def run_cuda(
                 peaks[int(pid), int(index)] = msgspec.json.decode(read_plain(path, DRIVER_REPORT))
         serves, refused = Path(folder, SERVED).exists(), ""
         with contextlib.suppress(UserError):  # there is no such file where all is shielded
-            refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
+            refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:2000]
     return CudaRun(
         device=device,
         gpus=gpus,
@@ -354,12 +353,10 @@ def result_of(run: CudaRun) -> DryRun:
         if failed and text is None:
             unknown = f"{failed[0]}, although the job ended with 0"
     if text is None:
-        caught = [oom for job in run.jobs for oom in job.ooms]
-        if caught or sum(one.counters.num_ooms or 0 for one in processes):
-            size = f" of {format_bytes(max(oom.asked for oom in caught))}" if caught else ""
+        asked = max((oom.asked for job in run.jobs for oom in job.ooms), default=refused)
+        if asked or sum(one.counters.num_ooms or 0 for one in processes):
+            size = f" of {format_bytes(asked)}" if asked else ""
             doubts.append(f"a request{size} that failed was caught by the code")
-        elif refused:
-            doubts.append(f"a request of {format_bytes(refused)} that failed was caught by the code")
         doubts += [
             f"if {place.words} goes the other way, it does not fit"
             for place, other in run.other_ways.items()

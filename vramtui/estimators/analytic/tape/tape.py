@@ -199,11 +199,6 @@ class Tape:
         """A local variable is still alive here."""
         self.nodes.append(Node(uses=[tensor.storage for tensor in tensors]))
 
-    def next_product(self) -> bool:
-        """Return whether the next product with a weight is kept: every second is run again."""
-        self.products += 1
-        return self.products % 2 == 1
-
     def hold(self, tensor: Tensor) -> Tensor:
         """Keep `tensor` to the end of the forward pass, as autocast's cache does."""
         tensor.storage.lives_until_end = True
