@@ -87,7 +87,7 @@ class Operators:
             saved = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
             self.tape.record([x], [saved])
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
-        self.tape.products += not bias  # of which every second is run again
+        self.tape.products += not bias  # every second product is run again
         weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
         bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
         casts = [tensor for tensor in (cast, added) if tensor is not None]
