@@ -36,9 +36,10 @@ estimate_generation: Ask = late(f"{__name__}.generation:estimate_generation")
 estimate_sharded: Ask = late(f"{__name__}.parallel:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines:estimate_pipeline_training")
+_Vllm, _Sglang = late(f"{__name__}.serving.vllm:Server"), late(f"{__name__}.serving.sglang:SglangServer")
 ENGINES: dict[str, Ask] = {
-    "vllm": late(f"{__name__}.serving.vllm:estimate_vllm"),
-    "sglang": late(f"{__name__}.serving.sglang:estimate_sglang"),
+    "vllm": lambda *asked: _Vllm(*asked).estimate(),
+    "sglang": lambda *asked: _Sglang(*asked).estimate(),
     "llama.cpp": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
     "ollama": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
 }

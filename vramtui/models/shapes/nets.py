@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.late import late
 from vramtui.core.schema.models import ENCODER_TENSORS, TensorGroup
@@ -131,9 +132,7 @@ def as_encoder(groups: tuple[TensorGroup, ...]) -> tuple[TensorGroup, ...]:
     """The tensors of an encoder of text, by whose names it is known as one: its head for classes is called so."""
     if any(group.name in ENCODER_TENSORS for group in groups):
         return groups
-    return tuple(
-        msgspec.structs.replace(group, name="class_out") if group.name in CLASSIFIERS else group for group in groups
-    )
+    return tuple(replace(group, name="class_out") if group.name in CLASSIFIERS else group for group in groups)
 
 
 def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
@@ -409,11 +408,11 @@ def upernet_stream(keys: Keys) -> Stream:
 @_streams("rt_detr", "rt_detr_v2")
 def detr_stream(keys: Keys) -> Stream:
     own = keys.table("backbone_config")
-    return msgspec.structs.replace(_convolutions(own, 160), heads=8)
+    return replace(_convolutions(own, 160), heads=8)
 
 
 def _of_backbone(keys: Keys, *, ratio: bool = False) -> Stream:
-    return msgspec.structs.replace(_transformer(keys, 1, "backbone_config", ratio=ratio), staged=True)
+    return replace(_transformer(keys, 1, "backbone_config", ratio=ratio), staged=True)
 
 
 @_streams("sam")
@@ -431,7 +430,7 @@ def _decoder(keys: Keys, tokens: int | str, part: str = "", *, per_token: int | 
     own = keys.table(part) if part else keys
     sizes = {field: own.whole(name) for field, name in names.items()}
     stream = plain_stream(own, own.whole(tokens) if isinstance(tokens, str) else tokens, staged=True, **sizes)
-    return msgspec.structs.replace(stream, per_token=2 * stream.hidden if per_token is None else per_token)
+    return replace(stream, per_token=2 * stream.hidden if per_token is None else per_token)
 
 
 @_streams("moonshine")
@@ -453,7 +452,7 @@ def dia_stream(keys: Keys) -> Stream:
 def pop2piano_stream(keys: Keys) -> Stream:
     layers = keys.maybe("num_decoder_layers") or keys.whole("num_layers")
     stream = plain_stream(keys, 512, layers=layers, staged=True)
-    return msgspec.structs.replace(stream, per_token=2 * keys.whole("num_heads") * keys.whole("d_kv"))
+    return replace(stream, per_token=2 * keys.whole("num_heads") * keys.whole("d_kv"))
 
 
 _SIDES: dict[str, Any] = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "ffn": "decoder_ffn_dim"}
@@ -492,7 +491,7 @@ STREAMS |= {
     "focalnet": partial(_doubled, headed=False),
     **dict.fromkeys(("resnet", "regnet", "bit"), _convolutions),
     "depth_anything": partial(_of_backbone, ratio=True),
-    "dpt": lambda keys: msgspec.structs.replace(_transformer(keys, 1), staged=True),
+    "dpt": lambda keys: replace(_transformer(keys, 1), staged=True),
     "zoedepth": _of_backbone,
     **dict.fromkeys(("wav2vec2", "hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio"), _WAVE),
     **dict.fromkeys(("sew", "sew-d"), _SQUEEZED),

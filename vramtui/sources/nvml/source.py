@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-import msgspec
 import pynvml
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -253,7 +253,7 @@ class NvmlSource:
         if message:
             problems.append(Problem(where=f"GPU {gpu.index}", message=message, hint=hint))
         if listing.final_peaks:
-            gpu = msgspec.structs.replace(gpu, final_peaks=listing.final_peaks)
+            gpu = replace(gpu, final_peaks=listing.final_peaks)
         if not rows and not listing.withheld and listing.trusted and not gpu.memory.unified:
             return gpu
         memory, absent = gpu.memory, gpu.absent
@@ -261,17 +261,15 @@ class NvmlSource:
             # It shares the host's memory: its processes' is used, the host's free is free, and there is no total,
             # as no device has what other programs hold of the host's memory.
             if available is not None:
-                memory = msgspec.structs.replace(memory, free=available)
+                memory = replace(memory, free=available)
                 absent = {name: why for name, why in absent.items() if name != "memory.free"}
             if listing.absent is not None:
                 absent = {**absent, "memory.used": listing.absent}
             else:
                 used = min(LARGEST_SIZE, sum(size or 0 for size in rows.sizes))
-                memory = msgspec.structs.replace(memory, used=used)
+                memory = replace(memory, used=used)
         if listing.withheld:
             absent = {**absent, **listing.withheld}
-        gpu = msgspec.structs.replace(
-            gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
-        )
+        gpu = replace(gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent)
         gpu.held_by_user  # noqa: B018 - added up here, off the screen's thread and while the rows are in the cache
         return gpu

@@ -246,10 +246,6 @@ class Encoder:
         part.finish(None if training else x)
 
 
-def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
-    return Encoder(model, run, device).program()
-
-
 # Scores get a learned bias by distance, which these models add in Python.
 _RELATIVE = "relative"
 

@@ -12,12 +12,13 @@ from vramtui.estimators.analytic.tape.tape import Program
 from vramtui.models.specs.decoder import decoder_spec, model_spec
 
 HERE = __name__.rpartition(".")[0]
+_Encoder, _UNet = late(f"{HERE}.encoder:Encoder"), late(f"{HERE}.unet:UNet")
 PROGRAMS: dict[type, Callable[..., Program]] = {
     kinds.SequentialModel: late(f"{HERE}.layer_list:layer_list_program"),
     kinds.ConvNetModel: late(f"{HERE}.layer_list:resnet_program"),
-    kinds.EncoderModel: late(f"{HERE}.encoder:encoder_program"),
+    kinds.EncoderModel: lambda *asked: _Encoder(*asked).program(),
     kinds.EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_program"),
-    kinds.UNetModel: late(f"{HERE}.unet:unet_program"),
+    kinds.UNetModel: lambda *asked: _UNet(*asked).program(),
     kinds.DiffusionTransformerModel: late(f"{HERE}.diffusion_transformers:dit_program"),
 }
 _decoder = late(f"{HERE}.decoder:decoder_training")

@@ -298,7 +298,3 @@ class UNet:
         output = self.net.stages[-1].tape.output
         assert output is not None
         return output
-
-
-def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> tapes.Program:
-    return UNet(model, run, device).program()

@@ -217,7 +217,3 @@ class SglangServer:
         if (ranks := self.parallel.ranks) > 1:
             notes.append(f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}")
         return serving.served(parts, self.device, tuple(notes), ranks=self.ranks)
-
-
-def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    return SglangServer(model, run, device, parallel).estimate()

@@ -553,7 +553,3 @@ class Server:
         if parallel.data > 1:
             notes.append(f"{parallel.data} replicas, each with a pool of its own")
         return serving.served(parts, self.device, tuple(notes), reserved=reserved, ranks=self.ranks, links=worker.links)
-
-
-def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    return Server(model, run, device, parallel).estimate()
