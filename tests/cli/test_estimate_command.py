@@ -144,7 +144,7 @@ def test_a_job_file_goes_over_the_preset_and_set_over_both(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("content", "sentence"), [
-    ("micro_batch_size: 2\n", "names no model that is known here: give the model, and this file as job file"),
+    ("micro_batch_size: 2\n", "names no model that is known here: give its name or config.json, and this"),
     ("base_model: [", "job.yml"),
 ])  # fmt: skip
 def test_a_job_file_that_does_not_do_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:

@@ -55,6 +55,22 @@ def test_a_card_is_its_name_or_its_size(command: str, typed: str) -> None:
     assert done.stdout.startswith("✓ fits")
 
 
+@pytest.mark.parametrize(
+    ("typed", "precision"),
+    [
+        ("--lora --gpu T4", "fp16"),
+        ("--lora --gpu V100,T4", "fp16"),
+        ("--lora --bf16 --gpu T4", "bf16-mixed"),
+        ("--lora --precision bf16 --gpu T4", "bf16"),
+        ("--lora --gpu 4090", "bf16"),
+    ],
+)
+def test_a_card_without_bf16_takes_fp16_unless_the_type_is_stated(typed: str, precision: str) -> None:
+    document = json.loads(run("estimate", f"{typed} --json").stdout)
+    answers = [one["answer"] for one in document.get("devices", [{"answer": document}])]
+    assert {one["workload"]["run"]["precision"] for one in answers} == {precision}
+
+
 @pytest.mark.parametrize(("typed", "key", "value"), rows(__file__, "words_of_scripts_and_keys_of_presets_are_options"))
 def test_words_of_scripts_and_keys_of_presets_are_options(typed: str, key: str, value: object) -> None:
     words = spell_words(typed.split(), {"--set", "--gpu", "--memory", "--method"})

@@ -48,6 +48,7 @@ def test_an_unknown_card_gets_a_sentence_with_the_nearest_one(name: str) -> None
         ("Tesla V100-SXM2-32GB", "V100-32GB"), ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA H100 NVL", "H100NVL"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX6000Ada"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTXPRO6000"), ("NVIDIA GB10", "GB10"),
+        ("NVIDIA GeForce RTX 3060 12GB", "RTX3060"), ("4080 16 GB", "RTX4080"), ("RTX 3080 12GB", "RTX3080-12GB"),
         ("a100 40", "A100-40GB"), ("v100 32gb", "V100-32GB"), ("jetson", "JetsonAGXOrin-64GB"),
     ],
 )  # fmt: skip

@@ -32,3 +32,10 @@ def test_a_tag_runs_as_ollama_runs_it_and_a_loose_name_as_usual(tmp_path: Path) 
     assert "is read as Qwen3-8B" in found.preset.notes
     with pytest.raises(UserError, match="IQ7_XXS"):
         preset_named("Qwen3-8B-IQ7_XXS.gguf", PresetLibrary(tmp_path))
+
+
+def test_gguf_files_of_a_pipeline_are_its_denoisers(tmp_path: Path) -> None:
+    found = preset_named("flux1-dev-Q4_K_S.gguf", PresetLibrary(tmp_path))
+    assert isinstance(found.preset.run, InferRun)
+    assert found.preset.run.quantization == "q4_k_s"
+    assert "is read as FLUX.1-dev at Q4_K_S." in found.preset.notes

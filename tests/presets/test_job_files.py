@@ -223,7 +223,8 @@ def test_what_is_not_modelled_or_not_known_is_said(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     file.write_text("model_name_or_path: some/model-9b\nfinetuning_type: lora\ncutoff_len: 2048\n")
     with pytest.raises(
-        UserError, match="names some/model-9b, which is not known here: --hub asks for it, or give its config"
+        UserError,
+        match="names some/model-9b, which is not known here: give its name or config",
     ):
         preset_of_job_file(file, LIBRARY)
     file.write_text("model_name_or_path: gpt2\nfinetuning_type: full\nbf16: true\n")

@@ -17,7 +17,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
-from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, sizes_of
+from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, on_card, sizes_of
 from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
@@ -67,8 +67,7 @@ def estimate(
         _show_devices(changed, devices, gpus, json=json)
         return
     device = chosen_device(gpu, memory)
-    changed = changed if gpus is None else shared_over(changed, device, gpus)
-    preset_file, notes = changed, list[str]()
+    preset_file, notes = shared_over(on_card(changed, device), device, gpus), list[str]()
     for option, given in (("--image", image), ("--audio", audio)):
         if given:
             preset_file, note = with_media(preset_file, option, given)
@@ -108,7 +107,7 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
     for device in devices:
         memory, answer, refusal = format_bytes(device.total_memory), None, None
         try:
-            one = preset_file if gpus is None else shared_over(preset_file, device, gpus)
+            one = shared_over(on_card(preset_file, device), device, gpus)
             estimates = estimates_of(one, device, None)
             fit = fit_of(one, estimates[0], device)
         except CannotStartError as error:
@@ -184,14 +183,14 @@ def changed_preset(
     return msgspec.structs.replace(preset_file, preset=preset, settings=(*preset_file.settings, *settings))
 
 
-def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
-    """The preset on so many GPUs: with other data-parallel ranks if it is spread or names its sharding already. Else
-    training is sharded by FSDP and inference by tensor parallel, or the other way if only that fits. The choice is
-    shown on standard error.
+def shared_over(preset_file: PresetFile, device: Device, gpus: int | None) -> PresetFile:
+    """The preset on so many GPUs, if that is asked: with other data-parallel ranks if it is spread or names its
+    sharding already. Else training is sharded by FSDP and inference by tensor parallel, or the other way if only that
+    fits. The choice is shown on standard error.
     """
     preset, name = preset_file.preset, printable(preset_file.key)
     parallel = preset.parallel or Parallel()
-    if parallel.ranks == gpus:
+    if gpus is None or parallel.ranks == gpus:
         return preset_file
     if parallel.ranks == 1 and parallel.strategy == "ddp" and not parallel.zero_stage:
         run = preset.workload.run

@@ -17,7 +17,7 @@ from vramtui.cli.options import job_command
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
-from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device
+from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device, on_card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
@@ -107,14 +107,13 @@ def fit(
         raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
     if len(changed) > 1:
         raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
-    preset_file, device = changed[0], chosen_device(gpu, memory)
+    device = chosen_device(gpu, memory)
+    preset_file = shared_over(on_card(changed[0], device), device, None if sbatch else gpus)
     if sbatch:
         if json:
             raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
         print_sbatch(preset_file, device, per_node, gres_type)
         return
-    if gpus is not None:
-        preset_file = shared_over(preset_file, device, gpus)
     workload = preset_file.preset.workload
     if over:
         if len(over) != 2:

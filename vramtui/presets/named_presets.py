@@ -11,6 +11,7 @@ from vramtui.core.base.errors import UserError, did_you_mean, nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import card
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
@@ -120,11 +121,12 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
         from vramtui.presets.job_flags import QUANTIZATIONS  # noqa: PLC0415 - only for a type in a name
 
         kind = spelling.type.lower()
-        settings = ["run.kind=serve", "run.engine=llama.cpp"]
+        is_text = isinstance(preset_file.preset.model, TransformerModel)  # ComfyUI loads other models' GGUF files
+        settings = ["run.kind=serve", "run.engine=llama.cpp"] if is_text else []
         # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.
         kind = "mxfp4_moe" if kind == "mxfp4" and spelling.program != "Ollama" else kind
         settings.append(f"run.quantization={QUANTIZATIONS.get(kind.replace('_', '-').replace('fp', 'f'), kind)}")
-        words += f" at {spelling.type} in {spelling.program}"
+        words += f" at {spelling.type}" + (f" in {spelling.program}" if is_text else "")
     if spelling.program == "Ollama":
         settings[1] = "run.engine=ollama"
     try:

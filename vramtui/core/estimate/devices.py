@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import asked_size, is_size
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +39,7 @@ def vendor_of(name: str) -> str:
 
 
 # AMD's, Intel's and Apple's cards, by how their names begin once they are plain.
-_OTHER_MAKERS = (
-    r"(?:amd)?(?:instinct)?mi\d{2,3}|(?:amd)?(?:radeon|rx\d|wx\d)|(?:intel)?(?:gaudi|arc)|m\d(?:pro|max|ultra)"
-)
+_OTHER_MAKERS = r"(?:amd)?(?:instinct)?mi\d{2,3}|amd|radeon|rx\d|wx\d|(?:intel)?(?:gaudi|arc)|m\d(?:pro|max|ultra)"
 # Of its memory a card keeps about so much from programs, fitted to those of the table that were seen: MiB, and a share.
 HELD_BACK, HELD_BACK_SHARE = 180, 0.007
 
@@ -94,10 +93,15 @@ def card(name: str) -> Device:
     known; the sentence names the nearest one.
     """
     names = {_plain(known): known for known in (*CARDS, *ALIASES)}
-    plain = _plain(name)
+    plain, sized = _plain(name), re.fullmatch(r"(.*\D)(\d+) ?GB", name, re.IGNORECASE)
     # People call consumer cards only by their number: 4090 is RTX4090, 1080ti is GTX1080Ti.
-    known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
+    starts = ("", "rtx", "gtx")
+    known = next((names[start + plain] for start in starts if start + plain in names), None)
     if known is None:
+        if sized and any(start + _plain(sized[1]) in names for start in starts):  # the memory behind its only name
+            alone = card(sized[1])
+            if abs(alone.total_memory / 2**30 - int(sized[2])) < int(sized[2]) / 12:
+                return alone
         if re.match(_OTHER_MAKERS, plain):
             raise UserError(
                 f"{name!r} is not an NVIDIA GPU, and estimates know only CUDA; --memory takes any GPU's size"
@@ -194,6 +198,18 @@ def check_card(workload: Workload, device: Device) -> None:
             f"does not start on {device.name}: {asked} needs compute capability {_dotted(least)}, and it has "
             f"{_dotted(device.capability)} ({source})"
         )
+
+
+def on_card(preset_file: PresetFile, device: Device) -> PresetFile:
+    """The preset in fp16 where nothing says its precision, its own file neither, and the card has no bf16."""
+    run, in_file = preset_file.preset.run, preset_file.path.endswith(".toml")
+    words = (*preset_file.settings, *(one.key for one in preset_file.known))
+    said = any(re.search("precision|[bft][fp](16|32)", word) for word in words)
+    if in_file or said or isinstance(run, ServeRun) or device.capability >= BF16 or "bf16" not in run.precision:
+        return preset_file
+    half: Any = run.precision.replace("bf16", "fp16")
+    notes = f"{preset_file.preset.notes} In {half}, as {device.name} has no bf16.".strip()
+    return preset_file.changed(run=msgspec.structs.replace(run, precision=half), notes=notes)
 
 
 def emulation_note(workload: Workload, device: Device) -> str:

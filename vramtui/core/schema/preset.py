@@ -141,7 +141,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
         preset = self.preset
         parallel = preset.parallel or Parallel()
         data, rest = divmod(ranks * parallel.data, parallel.ranks)
-        can = isinstance(preset.run, TrainRun) and preset.model.__struct_config__.tag not in ("pipeline", "torch")
+        can = isinstance(preset.run, TrainRun) and preset.model.__struct_config__.tag != "torch"
         if not can or rest or data % parallel.expert or data == parallel.data:
             return self
         name = re.sub(r"over \d+ cards", f"over {ranks}{f' ({launcher})' if launcher else ''}", preset.name)

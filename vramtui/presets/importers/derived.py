@@ -378,14 +378,9 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     if preset_file is None and offers.PRESET in values:
         preset_file = library.get(values[offers.PRESET])
     if preset_file is None:
-        if named is None:
-            raise UserError(
-                f"{path_text(path)} names no model that is known here: give the model, and this file as job file"
-            )
-        raise UserError(
-            f"{path_text(path)} names {printable(named[:100])}, which is not known here: --hub asks for it, or give "
-            "its config.json and this as --job-file"
-        )
+        which = "no model that is" if named is None else f"{printable(named[:100])}, which is not"
+        ways = "give its name or config.json, and this as --job-file; --hub asks for a name"
+        raise UserError(f"{path_text(path)} names {which} known here: {ways}")
     notes = f"The run is what {path.name} says; the shapes are those of {preset_file.key}."
     if called_after:
         notes += f" The folder {named} is taken for it by its name: it is not on this machine."
