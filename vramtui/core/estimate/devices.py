@@ -204,8 +204,8 @@ def on_card(preset_file: PresetFile, device: Device) -> PresetFile:
     """The preset in fp16 where nothing says its precision, its own file neither, and the card has no bf16."""
     run, in_file = preset_file.preset.run, preset_file.path.endswith(".toml")
     words = (*preset_file.settings, *(one.key for one in preset_file.known))
-    said = any(re.search("precision|[bft][fp](16|32)", word) for word in words)
-    if in_file or said or isinstance(run, ServeRun) or device.capability >= BF16 or "bf16" not in run.precision:
+    stated = any(re.search("precision|[bft][fp](16|32)", word) for word in words)
+    if in_file or stated or isinstance(run, ServeRun) or device.capability >= BF16 or "bf16" not in run.precision:
         return preset_file
     half: Any = run.precision.replace("bf16", "fp16")
     notes = f"{preset_file.preset.notes} In {half}, as {device.name} has no bf16.".strip()
