@@ -429,6 +429,8 @@ TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>
             "a.py: error: --lr is required",
         ),
         (FAILED, FAILED.partition("\n")[0]),
+        ("KeyError: 'a'\nERROR:    Application startup failed.\n", "KeyError: 'a'"),
+        ("Usage: a\n╭─ Error ──╮\n│ No such  │\n│ option   │\n╰──────────╯\n", "No such option"),
     ],
 )
 def test_the_line_that_says_why_a_job_failed(printed: str, reason: str) -> None:

@@ -58,10 +58,9 @@ _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
 # The last line of a traceback; PyTorch puts the rank before each line of one that ends a process.
 _EXCEPTION = re.compile(r"(\[rank\d+\]:)?\s*((?:(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)|ERROR)(?:: .+|:?$))")
 # The first that torchrun, DeepSpeed and accelerate print once a process failed.
-_LAUNCHER = re.compile(
-    r"\] failed \(exitcode: |Killing subprocess \d|ChildFailedError|^subprocess\S+ Command '\['\S*python"
-)
+_LAUNCHER = re.compile(r"\] failed \(exitcode: |Killing subprocess \d|ChildFailedError|Error: Command '\['\S*python")
 _CLEAN_UP = re.compile(r"(?:\[rank\d+\]:)?\[?[WIE]\d{4} |.*(?:resource_tracker|closing signal)|\s+warnings\.warn|\s*$")
+_BOXED = re.compile(r"╭─ Error ─+╮\n((?:│.*│\n)+)╰─+╯\s*\Z")  # Typer's and rich-click's
 _NO_NETWORK = re.compile(r"Name or service not known|name resolution|[Cc]ouldn't (?:connect|reach)|is unreachable")
 NEAR, LONGEST = 8, 400  # lines that an exception's message may have, and characters of its first that are shown
 
@@ -275,7 +274,7 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
     own = [line for line in lines[:end] if not _CLEAN_UP.match(line)]
     raised: dict[str | None, tuple[int, str]] = {}
     for at, line in enumerate(own):
-        if error := _EXCEPTION.fullmatch(line):
+        if (error := _EXCEPTION.fullmatch(line)) and not (raised and error[2].startswith("ERROR")):  # uvicorn's
             raised.pop(error[1], None)
             raised[error[1]] = at, error[2]
     at, reason = next((raised[rank] for rank in sorted(raised, key=bool, reverse=True)), (-NEAR, ""))
@@ -284,7 +283,8 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
     # A process whose output torchrun keeps in a file has its traceback in the table, if anything.
     listed = [line for line in lines[end:] if _EXCEPTION.fullmatch(line) and not _LAUNCHER.search(line)]
     shown = own if own and not listed else lines
-    return tuple(shown[-OUTPUT_LINES:]), (listed or own or lines[end:][:1] or [""])[-1].strip()[:LONGEST]
+    boxed = " ".join(line.strip(" │") for line in _BOXED.findall(printed)[-1:] for line in line.splitlines())
+    return tuple(shown[-OUTPUT_LINES:]), (boxed or (listed or own or lines[end:][:1] or [""])[-1].strip())[:LONGEST]
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:

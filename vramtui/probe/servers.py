@@ -122,9 +122,9 @@ def _has_weights(model: str) -> bool:
 
 @CHANGES.around("uvicorn.server", "Server.startup")
 async def end_when_ready(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """End vLLM, whose processes never rest, as soon as it listens."""
+    """End vLLM and LMDeploy (0.18), whose processes never rest, as soon as they listen."""
     await startup(self, *arguments, **named)
-    if "vllm" in sys.modules and getattr(self, "started", True):
+    if {"vllm", "lmdeploy"} & sys.modules.keys() and getattr(self, "started", True):
         _tell_served()
 
 
