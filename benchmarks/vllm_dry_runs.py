@@ -85,6 +85,8 @@ FP8 = {
     + ["model.visual.merger.linear_fc1", "model.visual.merger.linear_fc2"],
 }
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True, "data_type": "int"}
+AUTO_ROUND |= {"packing_format": "auto_round:auto_gptq", "block_name_to_quantize": "model.language_model.layers"}
 # By the case's name: the model whose config.json is taken, and what is different in the case's own.
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-5090-qwen3.5-9b": ("Qwen/Qwen3.5-9B", {}),
@@ -98,6 +100,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "log-5060ti-qwen2.5-0.5b 512": (QWEN_7B, HALF_B),
     "log-rtx6000-qwen3.8-27b": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "club-3090-fast": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
     "club-3090-dual-max": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
     # vLLM 0.32 wants its whole share free once NCCL has begun, and 0.98 is not: these are weights of a start with 0.97.

@@ -48,7 +48,7 @@ def test_vllm_answers_each_request_and_ends_once_it_listens(packages: Path) -> N
     assert _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver") == (printed, "")
     ends = {STEPS: "1", REPORTS: str(packages)}
     assert _run(packages, SERVER, "vllm") == _run(packages, SERVER, **ends) == ("False\n", "")
-    assert _run(packages, SERVER, "vllm", **ends) == ("True\n", "")
+    assert _run(packages, SERVER, "vllm", **ends) == _run(packages, SERVER, "lmdeploy", **ends) == ("True\n", "")
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
     printed, errors = _run(packages, ANSWERED)

@@ -130,10 +130,7 @@ class SglangServer:
             state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
             each, inside, notes = straight + sliding, room, []
             if not each:
-                raise UserError(
-                    "run.kind = 'serve': a model whose layers keep only states has no pool of tokens; take run.kind = "
-                    "'infer'"
-                )
+                raise UserError("run.kind = 'serve': a model of states only has no pool; take run.kind = 'infer'")
             if state:
                 states = self.run.max_mamba_cache_size or max(0, room - int(room / (1 + STATES))) // state
                 inside = room - states * state

@@ -45,6 +45,7 @@ class VllmRelease(msgspec.Struct, frozen=True, kw_only=True):
     keeps_workspace: bool = False
     graphs_in_share: bool = False
     sampled: int = 0
+    by_flashinfer: int = 0
     is_v0: bool = False
     is_v2: bool = False
     tunes_embedding: bool = False
@@ -256,7 +257,7 @@ TOKENS, TOKENS_LARGE = 2048, 8192
 class VllmWorker(NamedTuple):
     """One rank: its parts (that of the cache without its size), and bytes outside torch that count against the share:
     of kernels, of `links` between ranks, of NCCL where ranks `met` after the first look, and `pinned` in the cache;
-    `warm` of all are not taken in a start that finds its code compiled.
+    `warm` of all are not taken in a start that finds its code compiled, or where FlashInfer samples.
     """
 
     share: Share
@@ -427,7 +428,8 @@ class Server:
             pinned = (2 * share.layers + share.begins) * rounded(self.tokens * model.hidden_size * recipe.compute)
             taken = pinned + weights.blocks.bytes + profiled + kernels + links + met
             pinned *= taken <= device.total_memory
-        warm = batch.tuned_table and profiled - profiled_batch(share, msgspec.structs.replace(batch, tuned_table=0))[0]
+        quicker = msgspec.structs.replace(release, sampled=release.by_flashinfer or release.sampled)
+        warm = profiled - profiled_batch(share, msgspec.structs.replace(batch, tuned_table=0, release=quicker))[0]
         parts = {
             **serving.weight_parts(weights, rotary),
             "expert padding": Fact(
@@ -541,13 +543,14 @@ class Server:
             if holds:
                 less = cached
                 reasons.append(reason)
-        if worker.warm:
+        if worker.warm and release.by_flashinfer:
+            reasons.append("FlashInfer samples without a sort, where it is installed as in vLLM's images")
+        elif worker.warm:
             reasons.append("a start that finds its code compiled tunes on no copy of the embedding")
         if less or worker.warm:
             weights = f"weights {format_bytes(size)} to {format_bytes(size + more)}, " if more else ""
-            at_least = format_bytes(max(cached - less, 0))
-            most = format_bytes(cached + worker.warm)
-            notes.append(f"{weights}kv cache {at_least} to {most}: {'; '.join(reasons)}")
+            least, most = (format_bytes(max(end, 0)) for end in (cached - less, cached + worker.warm))
+            notes.append(f"{weights}kv cache {least} to {most}: {'; '.join(reasons)}")
         if parallel.ranks > 1:
             notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
         if parallel.data > 1:
