@@ -1,4 +1,7 @@
 import contextlib
+import os
+import select
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun import child, command
+from vramtui.dryrun import child, command, shield
 from vramtui.dryrun.job_command import DryRunJob, Engine
 from vramtui.dryrun.shield import supervised
 
@@ -88,3 +91,14 @@ def test_weights_are_stated_first(tmp_path: Path, monkeypatch: Any, script: str,
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     notes = [command.host_note(job_of(tmp_path, "train.py", *words), engine) for engine in ("cuda", "fake")]
     assert (notes[0][: len(said) or None], notes[1]) == (said, "")
+
+
+def test_a_keeper_that_gets_no_core_leaves_nothing(monkeypatch: Any) -> None:
+    monkeypatch.setattr(shield, "GRACE", 0.1)
+    text = "import signal, subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    text += "job = subprocess.Popen(['sleep', '60']); print(job.pid, flush=True); job.wait()"
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as keeper:
+        started = os.pidfd_open(int(keeper.stdout.readline() if keeper.stdout else 0))
+        assert shield.end_supervised(keeper) == -9
+    with os.fdopen(started, "rb"):
+        assert select.select([started], [], [], 10)[0] == [started]  # it has ended

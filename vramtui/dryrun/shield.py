@@ -623,7 +623,9 @@ def end_supervised(keeper: Any) -> int:
     """End a job and all that it started, which may ignore SIGTERM; its exit code as a shell gives it."""
     for end in (keeper.terminate, keeper.kill):
         if keeper.poll() is None:
+            left = started_by(keeper.pid) if end == keeper.kill else ()
             end()
+            signal_all(left, signal.SIGKILL)  # on a busy machine the keeper, which is idle, had no time for it
             until = time.monotonic() + 3 * GRACE
             while keeper.poll() is None and time.monotonic() < until:
                 time.sleep(0.01)

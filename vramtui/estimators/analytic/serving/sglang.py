@@ -205,9 +205,7 @@ class SglangServer:
         )
         notes = [taken, room, *rank.notes]
         if self.device.name.startswith(serving.UNIFIED):
-            notes.append(
-                f"kv cache 0 B to {format_bytes(rank.pool)}: what the host holds of the GPU's memory is not free"
-            )
+            notes.append(f"kv cache 0 B to {format_bytes(rank.pool)}: what the host holds of the memory is not free")
         if any(group.place == "tower" for group in rank.share.model.tensors) and not own:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
         notes.append("activations are those of vLLM's layers of the same shapes, which was never measured here")
