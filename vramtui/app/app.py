@@ -83,7 +83,7 @@ class Dashboard(App[None]):
         measure = source.measure_traffic if isinstance(source, TrafficSource) else None
         common = self.state, self.redraw, self.screens, now, interval, self.notices
         self.shared = context.AppContext(self, *common, services.keep_settings, measure, services.environment)
-        wipe = self.painter.forget_frame
+        wipe = self.painter.frame.forget
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers, parts = self.parts.screens, self.parts
         self.action_show, self.action_edit = parts.editor.show, parts.editor.edit
@@ -195,7 +195,7 @@ class Dashboard(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """The terminal may have cut, moved or wiped what it showed."""
-        self.painter.forget_frame()
+        self.painter.frame.forget()
         # Textual ignores a terminal that has its old size again by now.
         if self._size == event.size and self.screen_stack:
             self.screen.refresh()
@@ -295,7 +295,7 @@ class Dashboard(App[None]):
         suspend_job(self)
 
     def action_redraw(self) -> None:
-        self.painter.forget_frame()
+        self.painter.frame.forget()
         self.screen.refresh()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

@@ -229,7 +229,7 @@ class ProcessRows(RowsOnDemand):
 
     def hold(self) -> None:
         """Keep the peaks of now: the history goes on while the display is paused."""
-        self._tables = [(table, rows, peaks.copy()) for table, rows, peaks in self._tables]
+        self._tables = [(table, rows, PeakColumns._make(it[:] for it in peaks)) for table, rows, peaks in self._tables]
 
     def _key(self, place: int, process: Process) -> ProcessKey:
         return ProcessKey(self._host, self._gpus[place][0].uuid, process.pid, process.started_at)

@@ -503,9 +503,6 @@ class CellPainter:
     def forget_spots(self) -> None:
         self._visible, self._spots = None, {}
 
-    def forget_frame(self) -> None:
-        self.frame.forget()
-
     def _send(self, renderable: object) -> None:
         self._app._display(self._app.screen, renderable)  # type: ignore[arg-type]  # noqa: SLF001 - rich's renderable
 

@@ -4,6 +4,7 @@ The memory graph draws areas in eighths of a cell, with two colours in each, so 
 """
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -74,7 +75,15 @@ def fullest(times: Sequence[float], values: Sequence[int], start: float, end: fl
     by several of them at once if they are short: until then the last ones repeat the latest value.
     """
     last, length = last_stretch(start, end, count)
-    most: list[int | None] = []
+    # While no point is in the last ones, nothing changes with the end.
+    is_still = not len(times) or times[-1] <= (last + 1 - _steps(start, end, count)[1]) * length
+    points = array("d", times).tobytes(), array("q", values).tobytes()
+    return _fullest(*points, last, length, math.inf if is_still else end, count)
+
+
+@lru_cache(4)  # the memory and the GPU's utilisation, which move seldom
+def _fullest(at: bytes, numbers: bytes, last: int, length: float, end: float, count: int) -> list[int | None]:
+    times, values, most = array("d", at), array("q", numbers), list[int | None]()
     points = len(times)
     # The latest point at or before the stretch, which is the answer for most stretches.
     point = bisect_right(times, (last - count + 1) * length) - 1
@@ -238,7 +247,8 @@ def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
             shown = at + 1
     layers, seen = series.layers, buckets(series, width, shown)
     if layers is None:
-        return [tops((), value or 0, series.ceiling, height) for value in seen]
+        ends = {value: tops((), value or 0, series.ceiling, height) for value in set(seen)}
+        return [ends[value] for value in seen]
     sums = [sum(point) for point in zip(*layers.values, strict=True)]
     places = fullest(layers.times, sums, series.start, series.end, width)
     none = (0,) * len(layers.names)
@@ -337,8 +347,9 @@ def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
     count = max(2, width - AXIS)
     moved = bisect_right(times, _last_move(series, count))
     places = fullest(times[:moved], values[:moved], series.start, series.end, count)
-    ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
-    text = "".join(column(one, 1)[0].text for one in ends)
+    shares = [0 if place is None else values[place] for place in places]
+    cells = {share: column(tops((), share, 100, 1), 1)[0].text for share in set(shares)}
+    text = "".join(map(cells.__getitem__, shares))
     return strip([("GPU %│", palette.dim), (text, palette.dim)], width, palette.text)
 
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -65,10 +67,12 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         return self._titles
 
     def redraw(self) -> None:
+        if self.view is None or self.palette is None or not self.display:
+            return
         painter = _painter(self)
         spot = painter.spot(self) if painter is not None else None
         size = self.scrollable_content_region.size if spot is None else spot.size
-        if self.view is None or self.palette is None or not size.width or not size.height or not self.display:
+        if not size.width or not size.height:
             return
         built_of = (self.palette, size, self.part(self.view))
         if built_of[2] is not None and built_of == self._built_of:
@@ -76,12 +80,8 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         lines = self.build(self.view, self.palette, size.width, size.height)
         self._built_for, self._built_of = size, built_of
         former, self.shown = self.shown, lines
-        changed = [
-            y
-            for y in range(min(size.height, max(len(lines), len(former))))
-            if y >= len(lines) or y >= len(former) or lines[y] != former[y]
-        ]
-        draw_lines(self, changed)
+        pairs = enumerate(zip_longest(lines, former))
+        draw_lines(self, [y for y, (line, old) in pairs if y < size.height and line != old])
 
     def on_resize(self) -> None:
         """Fill the new size, unless drawing has filled it."""
@@ -174,6 +174,7 @@ def scrolled(first: int, cursor: int, room: int, count: int, ahead: int = 0) -> 
     return max(0, min(first, count - room))
 
 
+_strip = lru_cache(8)(strip)  # the same line again and again
 _BREAK = re.compile(r"\s+(?!%|[KMGT]iB\b)")
 
 
@@ -419,8 +420,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         width, top = self.room, self.scroll_offset.y
         if self.palette is None:
             return
-        for y in range(self.size.height):
-            self.drawn[y] = self._make(y + top, self.palette, width)
+        self.drawn = {y: self._make(y + top, self.palette, width) for y in range(self.size.height)}
         # Most lines are the very same: comparing those takes long.
         changed = [y for y, line in self.drawn.items() if line is not (old := former.get(y)) and line != old]
         draw_lines(self, changed)
@@ -456,7 +456,9 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def _make(self, at: int, palette: Palette, width: int) -> Strip:
         """Return the strip of row `at`, the same as last time if it looks the same."""
         if at >= len(self.rows):
-            lines = self.sentences(self.view, width - 2) if self.view is not None and not self.rows else ()
+            if self.rows:
+                return _strip((), width, palette.text)
+            lines = self.sentences(self.view, width - 2) if self.view is not None else ()
             return strip([(f" {line}", palette.dim) for line in lines[at : at + 1]], width, palette.text)
         row, cursor = self.rows[at], self._cursor_style(at)
         former = self._strips.get(at)

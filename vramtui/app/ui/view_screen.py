@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len
 from textual import events
@@ -232,7 +232,10 @@ class KeyBar(Lines[View]):
         return sorted((one for one in shown if one.id in order), key=lambda one: order[one.id or ""])
 
     def part(self, view: View) -> object:
-        return self._notice, self.bindings_shown()
+        """Return what decides the bindings, which take longest of all to find."""
+        offered = [self.screen.check_action(name, ()) for name in ("page", "changes")]
+        unread, facts = self.app.check_action("open_demo", ()), (view.view_only, view.is_monitor, view.panel is None)
+        return self._notice, self.screen.focused, offered, unread, facts, bool(view.failure), view.sample is None
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         if self._notice is not None:
@@ -337,13 +340,6 @@ class Banner(Lines[View]):
 FRAME = (Header, Banner, KeyBar)  # around the panels of every screen, drawn from the shared View
 
 
-@runtime_checkable
-class Taker(Protocol):
-    """A panel that draws part of a view."""
-
-    def take(self, view: Any, palette: Palette) -> None: ...  # noqa: ANN401 - each screen has its own
-
-
 class ViewScreen(CurrentSize, Screen[None]):
     """A screen whose `view` is set once a tick. Its frame draws that; its panels draw the result of `panels_view`.
 
@@ -366,8 +362,8 @@ class ViewScreen(CurrentSize, Screen[None]):
         if self.PAGES:
             self.add_class(f"page-{self.PAGES[0]}")
         self.palette: Palette | None = None
-        self.frame: list[Taker] = []
-        self._panels: list[Taker] = []
+        self.frame: list[Any] = []
+        self._panels: list[Any] = []  # each draws its part of a view
 
     def on_mount(self) -> None:
         """Show the present data, and focus the first panel."""
@@ -376,7 +372,7 @@ class ViewScreen(CurrentSize, Screen[None]):
             widget = widgets.pop(0)
             if isinstance(widget, FRAME):
                 self.frame.append(widget)
-            elif isinstance(widget, Taker):
+            elif hasattr(widget, "take"):
                 self._panels.append(widget)
             else:
                 widgets[:0] = widget.children

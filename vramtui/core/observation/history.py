@@ -114,12 +114,8 @@ class PeakColumns(NamedTuple):
         known = None if interval != interval else interval  # noqa: PLR0124 - not a number
         return Peak(bytes=size, at=self.at[row], how=HOWS[self.how[row]], interval=known)
 
-    def copy(self) -> "PeakColumns":
-        """The peaks as they are now, whatever becomes of them."""
-        return PeakColumns(self.bytes[:], self.at[:], self.interval[:], self.how[:])
 
-
-class Track:
+class Track(NamedTuple):
     """One process's memory over time. Points are kept only where the value changes; when they are too many, every
     two neighbours become the larger of them, so a peak is never lost. Times are in seconds since the epoch.
 
@@ -131,16 +127,8 @@ class Track:
         looked: from when until when the fast sampler looked at it, and the seconds between those looks.
     """
 
-    __slots__ = ("row", "table")
-
-    def __init__(self, table: "TrackTable", row: int) -> None:
-        self.table, self.row = table, row
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Track) and self.table is other.table and self.row == other.row
-
-    def __hash__(self) -> int:
-        return hash((id(self.table), self.row))
+    table: "TrackTable"
+    row: int
 
     @property
     def device(self) -> tuple[str, str]:
@@ -251,6 +239,8 @@ class TrackTable(Mapping[int, Track]):
         self.gone_at: dict[int, float] = {}
         self.free: list[int] = []  # rows of those that are forgotten
         self._rows: dict[int, int] = {}
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __len__(self) -> int:
         return len(self.processes)

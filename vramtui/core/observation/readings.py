@@ -297,6 +297,8 @@ def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
     """The names of MIG instances by uuid, where a card has several of one size: `0:1` is the second instance of GPU 0,
     in the driver's order.
     """
+    if not any(gpu.mig_profile for gpu in gpus):
+        return {}
     sizes = Counter((gpu.mig_parent, gpu.mig_profile) for gpu in gpus if gpu.mig_profile)
     places: Counter[str | None] = Counter()
     names = {}
