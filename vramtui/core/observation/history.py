@@ -4,8 +4,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter, itemgetter
-from struct import Struct
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -54,7 +53,6 @@ class Curve:
             self.values = tuple(array("q", [series[i] for i in places]) for series in values)
 
 
-SERIES_LIMIT = 3600
 BREAK = 2.5  # seconds without a look after which close looks have ended
 # Points of a process that is looked at closely, and the least of another; all processes share POINTS.
 SERIES_CLOSE, SERIES_LEAST, POINTS = 1024, 8, 1 << 17
@@ -89,9 +87,8 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     interval: float | None = None
 
 
-POINT = Struct("2d")  # a time and bytes
 SHORT = 8  # points for which each row has room; few processes among thousands have more
-ROOM = POINT.size * SHORT
+PAGE, MOST_PAGES = 1 << 12, 1 << 32  # bytes; drivers give whole pages
 WHAT_IT_IS = attrgetter("command", "name", "user", "torch", "module_loading", "alloc_conf")
 WHO_IT_IS = attrgetter("pid", "started_at")
 HOWS = ("sampled", "accounting", "probe")
@@ -172,14 +169,14 @@ class Track(NamedTuple):
     @property
     def times(self) -> "array[float]":
         """The times of its changes, in seconds since the epoch."""
-        return array("d", self.table.points(self.row))[::2]
+        return self.table.curve(self.row).times
 
     @property
     def values(self) -> "array[int]":
         """Bytes from each of `times` on."""
-        return array("q", map(int, array("d", self.table.points(self.row))[1::2]))
+        return self.table.curve(self.row).values[0]
 
-    def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
+    def add(self, at: float, used: int | None, limit: int = LIMIT, interval: float | None = None) -> None:
         """Note that the process held `used` bytes (None: not known) at time `at`, `interval` seconds after the look
         before; keep at most `limit` points.
         """
@@ -197,7 +194,7 @@ class Track(NamedTuple):
         place, values = bisect_right(self.times, since), self.values
         return max(0, max(values[place:]) - (values[place - 1] if place else 0)) if place < len(values) else 0
 
-    def look(self, look: FastSample, limit: int = SERIES_LIMIT) -> None:
+    def look(self, look: FastSample, limit: int = LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
         if look.at < self.last_seen:
             return
@@ -224,6 +221,7 @@ class TrackTable(Mapping[int, Track]):
     Attributes:
         processes: the latest reading of each, those of the device's list where that has none twice.
         seen_at: when all were there last; `seen` has others by their rows.
+        times, pages, counts: points of each where there are few, of whole pages; `longer` has others by their rows.
         place: GiB by which a list that shows them puts them in order; the list sets it, and may keep it.
     """
 
@@ -233,7 +231,7 @@ class TrackTable(Mapping[int, Track]):
         self.first_seen, self.last_used = array("d"), array("q")
         self.peaks = PeakColumns(array("q"), array("d"), array("d"), bytearray())
         self.place: list[float | None] = []
-        self._points, self._counts, self._longer = bytearray(), bytearray(), dict[int, bytes]()
+        self.times, self.pages, self.counts, self.longer = array("d"), array("I"), bytearray(), dict[int, Curve]()
         self.seen: dict[int, float] = {}
         self.looked: dict[int, tuple[float, float, float]] = {}
         self.gone_at: dict[int, float] = {}
@@ -265,15 +263,16 @@ class TrackTable(Mapping[int, Track]):
             row = self.free.pop()
             self.processes[row], self.first_seen[row], self.last_used[row] = process, at, NONE
             self.place[row] = None
-            self._put_points(row, b"")
+            self.counts[row] = 0
             self._put_peak(row, NONE, at)
             return Track(self, row)
         self.processes.append(process)
         self.first_seen.append(at)
         self.last_used.append(NONE)
         self.place.append(None)
-        self._counts.append(0)
-        self._points += bytes(ROOM)
+        self.counts.append(0)
+        self.times.frombytes(bytes(SHORT * self.times.itemsize))
+        self.pages.frombytes(bytes(SHORT * self.pages.itemsize))
         self.peaks.bytes.append(NONE)
         self.peaks.at.append(at)
         self.peaks.interval.append(NEVER)
@@ -282,14 +281,18 @@ class TrackTable(Mapping[int, Track]):
 
     def trim(self) -> None:
         """Give back the room for more of them."""
-        self._points, self._counts = self._points[:], self._counts[:]
+        self.times, self.pages, self.counts = self.times[:], self.pages[:], self.counts[:]
 
     def take(self, track: Track, process: Process) -> Track:
         """Add one with all that is known of it elsewhere."""
         table, was, peaks = track.table, track.row, track.table.peaks
         row = self.append(process, table.first_seen[was]).row
         self.last_used[row], self.place[row] = table.last_used[was], table.place[was]
-        self._put_points(row, table.points(was))
+        here, there = slice(row * SHORT, (row + 1) * SHORT), slice(was * SHORT, (was + 1) * SHORT)
+        self.times[here], self.pages[here] = table.times[there], table.pages[there]
+        self.counts[row] = table.counts[was]
+        if was in table.longer:
+            self.longer[row] = table.longer[was]
         self._put_peak(row, peaks.bytes[was], peaks.at[was], peaks.interval[was], peaks.how[was])
         self.seen[row] = track.last_seen
         if track.looked is not None:
@@ -299,42 +302,39 @@ class TrackTable(Mapping[int, Track]):
     def forget(self, row: int) -> None:
         """Let the row be another's."""
         self.free.append(row)
-        for known in (self.seen, self.looked, self.gone_at, self._longer):
+        for known in (self.seen, self.looked, self.gone_at, self.longer):
             known.pop(row, None)
 
     def note(self, row: int, at: float, used: int, limit: int, interval: float | None) -> None:
         """Note that a process holds other bytes than before."""
         if used.bit_length() > 63:
             raise OverflowError(f"no machine has {used} bytes")
-        self.last_used[row], count, before = used, self._counts[row], self.seen.get(row, self.seen_at)
+        self.last_used[row], count, before = used, self.counts[row], self.seen.get(row, self.seen_at)
         if used > self.peaks.bytes[row]:
             self._put_peak(row, used, at, NEVER if interval is None else interval)
-        if count < min(limit, SHORT) and at > before and row not in self._longer:  # of thousands most are so
-            POINT.pack_into(self._points, row * ROOM + POINT.size * count, at, used)
-            self._counts[row] = count + 1
+        pages, rest = divmod(used, PAGE)
+        has_room = count < min(limit, SHORT) and not rest and pages < MOST_PAGES
+        if has_room and at > before and row not in self.longer:  # of thousands most are so
+            self.times[row * SHORT + count], self.pages[row * SHORT + count] = at, pages
+            self.counts[row] = count + 1
             return
-        points = self.points(row)
-        if points and at <= before:  # a clock that is being corrected: what was noted of this time is replaced
-            points = points[: POINT.size * bisect_left(array("d", points)[::2], at)]
-        points += POINT.pack(at, used)
-        if len(points) > POINT.size * (limit if row not in self.looked else max(limit, SERIES_CLOSE)):
-            pairs = list(POINT.iter_unpack(points))
-            larger = (max(pairs[i : i + 2], key=itemgetter(1)) for i in range(0, len(pairs), 2))
-            points = b"".join(POINT.pack(*pair) for pair in larger)
-        self._put_points(row, points)
+        curve = self.curve(row)
+        curve.add(at, (used,), limit if row not in self.looked else max(limit, SERIES_CLOSE))
+        self.longer[row] = curve
+        sizes = [divmod(size, PAGE) for size in curve.values[0]] if len(curve.times) <= SHORT else []
+        if sizes and not any(rest or pages >= MOST_PAGES for pages, rest in sizes):
+            there = slice(row * SHORT, row * SHORT + len(sizes))
+            self.times[there], self.pages[there] = curve.times, array("I", (pages for pages, _ in sizes))
+            self.counts[row] = len(sizes)
+            del self.longer[row]
 
-    def points(self, row: int) -> bytes:
-        """When what a process held changed and what it held from then on, each as POINT."""
-        longer = self._longer.get(row) if self._longer else None
-        return longer or bytes(self._points[row * ROOM : row * ROOM + POINT.size * self._counts[row]])
-
-    def _put_points(self, row: int, points: bytes) -> None:
-        if len(points) > ROOM:
-            self._longer[row] = points
-            return
-        self._longer.pop(row, None)
-        self._points[row * ROOM : row * ROOM + len(points)] = points
-        self._counts[row] = len(points) // POINT.size
+    def curve(self, row: int) -> Curve:
+        """The memory of a process over time."""
+        if row in self.longer:
+            return self.longer[row]
+        curve, there = Curve(), slice(row * SHORT, row * SHORT + self.counts[row])
+        curve.times, curve.values = self.times[there], (array("q", (PAGE * one for one in self.pages[there])),)
+        return curve
 
     def put_peak(self, row: int, peak: Peak) -> None:
         interval = NEVER if peak.interval is None else peak.interval
@@ -353,9 +353,9 @@ class TrackTable(Mapping[int, Track]):
 
     def shift(self, seconds: float) -> None:
         """Move everything that was seen in time; the keys stay."""
-        for row in range(len(self)):
-            moved = (POINT.pack(at + seconds, used) for at, used in POINT.iter_unpack(self.points(row)))
-            self._put_points(row, b"".join(moved))
+        self.times = array("d", (at + seconds for at in self.times))
+        for curve in self.longer.values():
+            curve.times = array("d", (at + seconds for at in curve.times))
         self.first_seen = array("d", (at + seconds for at in self.first_seen))
         self.peaks = self.peaks._replace(at=array("d", (at + seconds for at in self.peaks.at)))
         self.seen_at += seconds
@@ -518,7 +518,7 @@ class History:
                 track.look(look, limit)
 
     def _limit(self) -> int:
-        return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self.tracks) + 1)))
+        return min(LIMIT, max(SERIES_LEAST, POINTS // (len(self.tracks) + 1)))
 
     def _of_host(self, host: str) -> list[TrackTable]:
         return [one for tables in (self._here, self._left) for one in tables.values() if one.device[0] == host]
