@@ -365,4 +365,4 @@ async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) 
     other = preset_at(tmp_path / "bundled" / "small.toml", bundled=True)
     async with editor(tmp_path, found=other) as (app, pilot, _):
         await press(app, pilot, "8", "ctrl+s", "tab", "space", "shift+tab", "enter")
-        assert said(app).endswith("the bundled small is unchanged."), "the mark was taken away"
+        assert said(app).endswith("the bundled one is unchanged."), "the mark was taken away"

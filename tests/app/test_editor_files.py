@@ -55,7 +55,7 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
         assert own.read_text() == EIGHT
         assert not own.with_stem("tiny").exists()
         assert text_of(found) == TEXT
-        assert said(app) == f"Saved for pid 4213 as {own}; the bundled tiny is unchanged."
+        assert said(app) == f"Saved for pid 4213 as {own}; the bundled one is unchanged."
         assert app.state.panel_key == "tiny-mine"
         await pilot.press("ctrl+s")
         assert app.screen is screen
@@ -69,8 +69,8 @@ async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path:
         await press(app, pilot, "ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
-        told = "Saved for pid 4213: tiny is your own preset now and overrides the bundled one."
-        assert said(app) == f"{told} Delete {own} to undo this."
+        told = "Saved for pid 4213, overrides the bundled one;"
+        assert said(app) == f"{told} delete {own} to undo this."
         assert app.state.session.presets["tiny"].path == str(own)
         assert not app.state.session.presets["tiny"].bundled
         assert not screen.draft.bundled

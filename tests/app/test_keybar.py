@@ -135,6 +135,14 @@ async def test_a_notice_is_one_line_and_covers_nothing_but_the_keys(size: tuple[
         long = await said((app, pilot), "a path " * 40, severity="error")
         assert long[-1].rstrip().endswith("…")
         assert len(long[-1]) == size[0]
+        path = await said((app, pilot), f"Saved as /srv/anna/{'folder/' * 20}mine.toml; its text stays.")
+        assert path[-1].startswith(" Saved as …/mine.toml; its text stays. ")
+
+
+async def test_a_letter_that_nothing_takes_says_so() -> None:
+    async with dashboard(climbing(), notifications=True) as (app, pilot):
+        for letter in "ygN":
+            assert f" {letter} has no use here" in (await press(app, pilot, letter)).splitlines()[-1]
 
 
 async def test_the_keys_come_back_and_equal_faults_are_one() -> None:

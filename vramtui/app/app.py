@@ -112,6 +112,11 @@ class Dashboard(App[None]):
         if not await self._keys_in_order.takes(event):
             await super().on_event(event)
 
+    def on_key(self, event: events.Key) -> None:
+        """Say of a letter that nothing has taken that it has no meaning here."""
+        if event.is_printable and not getattr(self.screen.active_bindings.get(event.key), "enabled", False):
+            self.notify(f"{event.character} has no use here (? lists the keys).", timeout=2)
+
     def get_default_screen(self) -> Screen[None]:
         return Watch(self.shared, self.parts.signals, self.parts.watch_questions)
 

@@ -254,7 +254,7 @@ EDITOR_BINDINGS: list[BindingType] = [
     _typing("ctrl+r", "revert", "revert", "editor.revert", "Discard changes (asks first)"),
     _typing("ctrl+pagedown", "turn(1)", "Focus next: form, text, estimate", "editor.view_next"),
     _typing("ctrl+pageup", "turn(-1)", "Focus previous: form, text, estimate", "editor.view_before"),
-    _typing("ctrl+y", "redo", "Redo", "editor.redo"),
+    _typing("ctrl+y", "undo('redo')", "Redo", "editor.redo"),
     _typing("f2", "rename", "rename", "editor.rename", "Rename the preset"),
     _typing("ctrl+x", "delete", "Delete the preset's file (asks first)", "editor.delete"),
     _typing("f1", "app.help", "help", "editor.help", "Help: all keys"),

@@ -117,8 +117,7 @@ class EditorController:
             self._shared.redraw.now()
             message = f"Read {where} again"
             if preset_file.bundled:
-                name = printable(after.name)
-                message = f"{name} is your own preset now and overrides the bundled one. Delete {where} to undo this."
+                message = f"Yours now, overrides the bundled one; delete {where} to undo this."
             self._app.notify(message, title="Preset")
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:

@@ -377,9 +377,6 @@ class EditorScreen(ViewScreen):
             self.notify(f"There is nothing to {name}.", timeout=2)
         self.open.refresh()
 
-    def action_redo(self) -> None:
-        self.action_undo("redo")
-
     def action_save(self) -> None:
         self.form.finish()
         self.save()
@@ -440,10 +437,9 @@ class EditorScreen(ViewScreen):
             user = f" for pid {self.open.host.process.pid}"
         message = f"Saved{user} as {at_home(path)}"
         if bundled == path.stem:
-            message = f"Saved{user}: {printable(bundled)} is your own preset now and overrides the bundled one."
-            message += f" Delete {at_home(path)} to undo this."
+            message = f"Saved{user}, overrides the bundled one; delete {at_home(path)} to undo this."
         elif bundled:
-            message += f"; the bundled {printable(bundled)} is unchanged."
+            message += "; the bundled one is unchanged."
         app.clear_notifications()  # a failure before this one is over
         self.notify(warning or message, title="Preset", severity="warning" if warning else "information")
         if then is not None:

@@ -1,5 +1,6 @@
 """The base of every whole screen: header, banner, key bar, and panels that each draw their part of one View."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -242,7 +243,9 @@ class KeyBar(Lines[View]):
             self._spots = []
             severity, words = self._notice
             ink = palette.ink(SEVERITIES.get(severity, "foreground"), "bar", bold=True)
-            return [strip([(f" {fit(printable(words), width - 2)} ", ink)], width, ink)]
+            if cell_len(words) > width - 2:
+                words = re.sub(r"(?<![\w:/.])[~.]{0,2}/[^\s:;,()]+/([^\s:;,()/]+)", r"…/\1", words)
+            return [strip([(f" {fit(words, width - 2)} ", ink)], width, ink)]
         key_style = palette.ink("primary", "bar", bold=True)
         word_style = palette.ink("muted", "bar")
         pieces: list[Piece] = [(" ", word_style)]
@@ -285,7 +288,7 @@ KEPT = 30
 def one_line(note: Notification) -> str:
     title = note.title.rstrip(".:")
     message = " · ".join(note.message.split("\n"))
-    return f"{title}: {message}" if title else message
+    return printable(f"{title}: {message}" if title else message)
 
 
 class NoticeLine:

@@ -47,7 +47,10 @@ def print_table(
     others are too wide, those in `spare` are left out, the first of them first, and then text is cut. In a pipe or a
     file the table is whole: what `grep` is to find must not be cut.
     """
-    sizes = [[len(cell) if cell.isascii() else columns_of(cell) for cell in row] for row in (headings, *rows)]
+    sizes = [
+        [len(cell) if cell.isascii() or NARROW.issuperset(cell) else cell_len(cell) for cell in row]
+        for row in (headings, *rows)
+    ]
 
     def widths_of(columns: Sequence[int]) -> list[int]:
         return [max(row[at] for row in sizes) for at in columns]
@@ -80,10 +83,6 @@ def print_table(
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
     rule = "─" * min(sum(widths) + gap * gaps, text_width())
     sys.stdout.writelines(f"{line}\n" for line in (rule, *lines))
-
-
-def columns_of(text: str) -> int:
-    return len(text) if text.isascii() or NARROW.issuperset(text) else cell_len(text)
 
 
 def table_width() -> int:

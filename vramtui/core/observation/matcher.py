@@ -108,8 +108,6 @@ class Matcher:
             if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
                 continue  # the dry run of the process's own command
             near = {place[0]: place for word, places in by_word.items() if word in line for place in places}
-            if chosen is None and not near:
-                continue
             rules = (near[at] for at in sorted(near))
             fitting = (self._get(key) for _, key, rule in rules if rule.holds(line, process.user, gpu.name))
             command = (process.command or "")[:MOST_SEARCHED]
