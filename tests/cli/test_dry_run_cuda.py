@@ -28,6 +28,7 @@ from vramtui.dryrun.reads import ConvolutionRun, ReadPlace
 from vramtui.dryrun.shield import Rest, awaits_requests
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Mode
+from vramtui.probe.peak import PeakHistory
 from vramtui.probe.servers import LISTENS
 
 pytestmark = pytest.mark.slow  # each test starts processes
@@ -235,6 +236,7 @@ TRIED = 7_751_073_792 + 10_070_523_904 + 333_971_456 + (256 << 20)
 MOVED = [(2, 0, "chosen", None), (10, 0, "chosen", (10 * GIB, COPIES)), (9, 1, "chosen", (9 * GIB, 10 * GIB)),
          (9, 1, "limited", (9 * GIB, 10 * GIB)), (2, 1, "trial", (10 * GIB, 2 * GIB + TRIED)),
          (9, 1, "tried", (9 * GIB, FREE))]  # fmt: skip
+COLLECTED = [((20, 30), 25, "10.00 GiB to 11.00 GiB"), ((50, 60), 55, "9.00 GiB to 10.00 GiB"), ((26, 30), 25, "")]
 
 
 @pytest.mark.parametrize(("in_use", "taken", "mode", "expected"), MOVED)
@@ -255,6 +257,16 @@ def test_a_convolution_bounds_a_peak_that_its_workspace_can_move(
     measured = msgspec.structs.replace(run.convolutions[0], call=call)
     hopper = msgspec.structs.replace(run, device=CARDS["H100"], convolutions=(measured,))
     assert workspaces_on_card(hopper) == ({"key": 432_013_312} if mode == "chosen" else {})
+
+
+@pytest.mark.parametrize(("ran", "died", "figures"), COLLECTED)
+def test_what_waits_for_pythons_collector_bounds_a_peak(ran: tuple[int, int], died: int, figures: str) -> None:
+    history, names = PeakHistory(None, set()), ("time_us", "action", "addr", "size")
+    history.collections.append(ran)
+    events = sorted([(10, "alloc", 1, GIB), (died, "free_completed", 1, GIB), (40, "alloc", 2, 9 * GIB)])
+    summary = history.summarise([dict(zip(names, one, strict=True)) for one in events])
+    result = result_of(msgspec.structs.replace(emulated(), peaks={(7, 0): summary}))
+    assert [note.startswith(f"bounded: {figures}") for note in result.warnings] == [True] * result.bounded
 
 
 @pytest.mark.parametrize(("code", "error", "is_known"), [(134, None, True), (139, None, True), (134, "E", False),

@@ -177,7 +177,8 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
                     raise
                 raise UserError(f"{error}{nearest(place.stem, library.keys())}") from None
             whole = place.resolve()
-            return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
+            is_bundled = whole.is_relative_to(library.shipped.resolve())
+            return PresetFile(key=place.stem, path=str(whole), bundled=is_bundled, preset=preset)
         case resolve.NameKind.REPOSITORY:
             alike = nearest_preset(name, library, {"run.kind": "infer"})
             near = did_you_mean(near_sizes(name)) or nearest(name, resolve.known_names(), cutoff=ALIKE)

@@ -3,9 +3,14 @@
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
 import bisect
+import gc
 import json
+import linecache
 import os
+import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +21,10 @@ LARGEST = 10
 WORKSPACES = {8_519_680, 33_554_432}  # cuBLAS's defaults (CUBLAS_WORKSPACE_CONFIG), before and from Hopper on
 PHASES = {"build": "inputs", "input": "inputs", "forward": "activations"}
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3.")
+GARBAGE_NOTE = (
+    "objects in cycles, as a model that refers to itself, held up to {} until Python's collector ran, and when it runs "
+    "depends on how many objects are made, which differs here; a `gc.collect()` after their last use makes it certain"
+)
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -26,10 +35,21 @@ class PeakHistory:
         self._torch, self._workspaces = torch, workspaces  # addresses of those of convolutions
         self._turns: list[tuple[int, str, int]] = []  # the end of each phase
         self._labels: dict[int, list[tuple[int, str, str]]] = {}  # by address
+        self.collections: list[tuple[int, int]] = []  # when Python's collector ran by itself, from and to
+        self._began = 0
 
     def begin(self) -> None:
+        gc.callbacks.append(self.note_collection)
         memory = self._torch.cuda.memory
         memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)  # noqa: SLF001 - PyTorch documents it
+
+    def note_collection(self, phase: str, _info: dict[str, int]) -> None:
+        """Note a collection that ran by itself, if it did in the thread whose other work waits for it."""
+        now, asking = time.time_ns() // 1000, sys._getframe().f_back  # noqa: SLF001 - Python documents it
+        if phase == "start":
+            self._began = now
+        elif not is_asked(asking) and threading.current_thread() is threading.main_thread():
+            self.collections.append((self._began, now))
 
     def turn(self, phase: str, step: int) -> None:
         self._turns.append((time.time_ns() // 1000, phase, step))
@@ -37,8 +57,7 @@ class PeakHistory:
     def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
         for tensor, kind, name in parts_of(modules, optimizers):
             local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
-            is_here = isinstance(local, self._torch.Tensor) and local.is_cuda
-            if is_here and (stepped or kind != "optimizer"):
+            if isinstance(local, self._torch.Tensor) and local.is_cuda and (stepped or kind != "optimizer"):
                 known = self._labels.setdefault(local.untyped_storage().data_ptr(), [])
                 is_new = not known or known[-1][1] != kind or (name and not known[-1][2])
                 if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
@@ -49,13 +68,10 @@ class PeakHistory:
         snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
         for index, events in enumerate(snapshot["device_traces"]):
             if events:
-                summary = self._summary(events)
-                path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
-                with open(path + ".new", "w", encoding="utf-8") as file:
-                    json.dump(summary, file)
-                os.replace(path + ".new", path)
+                with open(os.path.join(folder, f"{os.getpid()}-{index}.peak"), "w", encoding="utf-8") as file:
+                    json.dump(self.summarise(events), file)
 
-    def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
+    def summarise(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief
         # one is a convolution's workspace: it is given back before another is made.
         blocks: list[dict[str, Any]] = []
@@ -64,8 +80,8 @@ class PeakHistory:
             at, born = event.get("addr", -1), event["time_us"]
             if event["action"] == "alloc":
                 size = -(-max(event["size"], 1) // BLOCK) * BLOCK
-                live[at] = {"address": at, "size": size, "first": number, "last": len(events), "born": born}
-                live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False)
+                live[at] = {"address": at, "bytes": size, "first": number, "last": len(events), "born": born}
+                live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False, operator="")
                 blocks.append(live[at])
             elif event["action"] == "free_completed" and at in live:
                 live[at].update(last=number, died=born, brief=live[at] is blocks[-1] and at in self._workspaces)
@@ -75,68 +91,59 @@ class PeakHistory:
             block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
             known = self._labels.get(block["address"], ())
             looks = [look for look in known if block["born"] <= look[0] <= block["died"]]
-            if looks:
-                block["category"], block["name"] = max(looks, key=lambda look: bool(look[2]))[1:]
-            else:  # by the phase in which it was made
-                is_workspace = block["size"] in WORKSPACES and block["died"] >= 1 << 61
-                block["category"] = "workspaces" if is_workspace else PHASES.get(block["phase"], "temporaries")
-                block["name"] = ""
+            is_workspace = block["bytes"] in WORKSPACES and block["died"] >= 1 << 61
+            kind = "workspaces" if is_workspace else PHASES.get(block["phase"], "temporaries")
+            block["category"], block["name"] = max(looks, key=lambda look: bool(look[2]), default=(0, kind, ""))[1:]
         changes = sorted(
             change
             for number, one in enumerate(blocks)
-            for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
+            for change in ((one["first"], one["bytes"], number), (one["last"], -one["bytes"], number))
         )
-        allocated = most = steady = 0
-        peak_at = -1
+        allocated, most, steady, peak_at = 0, 0, 0, -1
         for at, change, number in changes:
             allocated += change
             if allocated > most:
                 most, peak_at = allocated, at
             if not blocks[number]["brief"]:
                 steady = max(steady, allocated)
-        alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
-        rows, place = [], 0
-        sums: dict[str, int] = {}
-        allocated = 0
+        alive, cyclic = [], 0
+        categories: Counter[str] = Counter()
+        freed: Counter[int] = Counter()
+        for block in blocks:
+            is_alive = block["first"] <= peak_at < block["last"]
+            if is_alive:
+                alive.append(block)
+                categories[block["category"]] += block["bytes"]
+            # When the collector runs depends on how many objects are made: what it freed may be there at the peak.
+            at = bisect.bisect(self.collections, (block["died"], 1 << 62)) - 1
+            if at >= 0 and block["died"] <= self.collections[at][1]:
+                cyclic += block["bytes"] * is_alive
+                freed[at] += block["bytes"] * (block["last"] <= peak_at)
+        rows, place, allocated = [], 0, 0
+        sums: Counter[str] = Counter()
         for end, phase, step in self._turns:
             highest = allocated
             while place < len(changes) and events[min(int(changes[place][0]), len(events) - 1)]["time_us"] <= end:
                 _, change, number = changes[place]
                 allocated += change
-                category = blocks[number]["category"]
-                sums[category] = sums.get(category, 0) + change
+                sums[blocks[number]["category"]] += change
                 highest, place = max(highest, allocated), place + 1
-            parts = {name: size for name, size in sums.items() if size > 0}
-            rows.append({"phase": phase, "step": step, "allocated": allocated, "peak": highest, "categories": parts})
-        categories: dict[str, int] = {}
-        for block in alive:
-            categories[block["category"]] = categories.get(block["category"], 0) + block["size"]
-        largest = sorted(alive, key=lambda block: -block["size"])[:LARGEST]
+            rows.append({"phase": phase, "step": step, "allocated": allocated, "peak": highest, "categories": +sums})
+        largest = sorted(alive, key=lambda block: -block["bytes"])[:LARGEST]
         for block in largest:  # the innermost module whose `forward` was running, by its file: `linear`
-            files = (os.path.basename(one["filename"]) for one in block["frames"] if one["name"] == "forward")
-            block["name"] = block["name"] or next(files, "").rpartition(".")[0]
-
-        def line_of(frames: Iterable[dict[str, Any]]) -> str:
-            paths = ((frame["filename"], frame["line"]) for frame in frames)
-            return next((f"{path}:{line}" for path, line in paths if path.endswith(".py") and is_own(path)), "")
-
+            frames = block.pop("frames")
+            files = (os.path.basename(one["filename"]) for one in frames if one["name"] == "forward")
+            own = (one for one in frames if one["filename"].endswith(".py") and is_own(one["filename"]))
+            block["module"] = block["name"] or next(files, "").rpartition(".")[0]
+            block["line"] = next((f"{one['filename']}:{one['line']}" for one in own), "")
         return {
             "events": len(events),
             "peak": most,
             "steady": steady,  # without convolutions' workspaces
+            "garbage": (cyclic, max(freed.values(), default=0)),  # at the peak, and freed before it
             "categories": categories,
             "rows": rows[-2000:],
-            "largest": [
-                {
-                    "bytes": block["size"],
-                    "category": block["category"],
-                    "operator": "",
-                    "module": block["name"],
-                    "line": line_of(block["frames"]),
-                    "phase": block["phase"],
-                }
-                for block in largest
-            ],
+            "largest": largest,
         }
 
 
@@ -156,6 +163,11 @@ def parts_of(modules: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tupl
         for state in list(optimizer.state.values()):
             for key, leaf in state.items() if isinstance(state, dict) else ():
                 yield leaf, "optimizer", str(key)
+
+
+def is_asked(frame: Any) -> bool:
+    """Return whether it is the code of this frame, and not chance, that runs Python's collector."""
+    return frame is not None and "collect(" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
 
 
 def is_own(path: str) -> bool:

@@ -41,6 +41,7 @@ from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, load
 from vramtui.estimators.torch_facts.convolutions import is_without_device, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.peak import GARBAGE_NOTE
 from vramtui.probe.reads import WORKSPACES
 from vramtui.probe.servers import LISTENS
 from vramtui.probe.socket_dir import OTHER_WAY, SERVED, STEPS, UNTIL
@@ -323,10 +324,12 @@ def result_of(run: CudaRun) -> DryRun:
             figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)}"
             convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
             convolved += TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
+    cyclic, freed = known.get("garbage", (0, 0))
+    has_garbage = max(cyclic, freed) > SMALL * allocated
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
     is_settled = run.steps_done >= SETTLED[0] and 0 < (run.steps or 0) <= SETTLED[1]
     is_early = run.ended_after is not None and not is_settled
-    bounded = bool(run.serves or is_early or unplaced or not_modelled or deciding or convolved)
+    bounded = bool(run.serves or is_early or unplaced or not_modelled or deciding or convolved or has_garbage)
     doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
     if run.serves:
         notes.append(f"bounded: {LISTENS}")
@@ -364,6 +367,9 @@ def result_of(run: CudaRun) -> DryRun:
         ]
     if not_modelled:
         doubts.append("it called functions that are not modelled, and may have gone on without")
+    if has_garbage:
+        figures = f"{format_bytes(allocated - cyclic, 2)} to {format_bytes(allocated + freed, 2)}"
+        notes.append(f"bounded: {figures} allocated: {GARBAGE_NOTE.format(format_bytes(max(cyclic, freed)))}")
     if convolved:
         doubts.append("cuDNN chose how to convolve without a device")
     if own:

@@ -17,10 +17,10 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
-from vramtui.dryrun.fake.device.patches import Patches, holding
+from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
 from vramtui.probe.import_hook import when_imported
-from vramtui.probe.peak import is_own, parts_of
+from vramtui.probe.peak import GARBAGE_NOTE, is_asked, is_own, parts_of
 
 
 class _Stack(threading.local):
@@ -84,11 +84,6 @@ _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IG
 _LARGEST = 10
 _POINTS = 2000
 LEAST_SHARE = 0.01  # of the peak; less does not matter
-GARBAGE_NOTE = (
-    "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
-    "when it runs depends on how many objects are made, which differs in a trace: the peak may be off by as much "
-    "either way, and a `gc.collect()` after the last use of the model makes it certain"
-)
 # Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
 _STEADY_PASSES = 16
 STEADY_NOTE = (
@@ -113,7 +108,6 @@ class TraceRecorder:
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._memory, self._where, self._steps, self._progress = memory, memory.where, steps, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._is_collection_asked = False
         self._busy = self._alike = self._most_garbage = self._before_collection = 0
         self._last_highest: object = None
         memory.phase = lambda: self.now
@@ -200,11 +194,6 @@ class TraceRecorder:
             patches.around(owner, "zero_grad")(self._zero)
         patches.around(torch.autograd, "backward")(self._go_backward)
 
-        @patches.around(gc, "collect")
-        def collect(plain: Any, *args: Any, **kwargs: Any) -> int:
-            with holding(self, "_is_collection_asked"):
-                return int(plain(*args, **kwargs))
-
         def watch_caches(module: ModuleType) -> None:
             @patches.around(module.Cache, "__init__")
             def construct(plain: Any, cache: Any, *args: Any, **kwargs: Any) -> None:
@@ -290,15 +279,10 @@ class TraceRecorder:
         return True
 
     def _collects(self, phase: str, _info: dict[str, int]) -> None:
-        """Called by Python's collector at its start and end; runs that the code asks for do not count.
-
-        A trace makes objects of its own, so the collector runs at other moments than in the job: memory that objects in
-        cycles hold may go earlier or later there.
-        """
         allocated = self._memory.allocator.stats.allocated
         if phase == "start":
             self._before_collection = allocated
-        elif not self._is_collection_asked:
+        elif not is_asked(sys._getframe().f_back):
             self._most_garbage = max(self._most_garbage, self._before_collection - allocated)
 
     def _mark(self) -> None:
