@@ -379,7 +379,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         preset_file = library.get(values[offers.PRESET])
     if preset_file is None:
         which = "no model that is" if named is None else f"{printable(named[:100])}, which is not"
-        ways = "give its name or config.json, and this as --job-file; --hub asks for a name"
+        ways = "give its name or config.json, and this as --job-file; --hub asks for it"
         raise UserError(f"{path_text(path)} names {which} known here: {ways}")
     notes = f"The run is what {path.name} says; the shapes are those of {preset_file.key}."
     if called_after:
