@@ -321,7 +321,7 @@ _ADAPTERS = (
     *("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora"),
     *("network_module", "tuner_type", "train_type", "sft_type"),  # of kohya's scripts and ms-swift
 )
-_OFF = {"false", "no", "none", "0", "off", "full"}
+_OFF = {"false", "no", "none", "0", "off"}
 # Programs that serve a model and take their share of the card, whatever a training or inference preset says.
 _SERVERS = re.compile(
     r"(?:^|/)(?:vllm|sglang|llama-server|text-generation-(?:launcher|server))$|^(?:vllm\.entrypoints|sglang\.launch_server)"
@@ -353,13 +353,13 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         # The model's own, which is then not cut to what fits (common/arg.cpp of llama.cpp).
         offers["run.max_model_len"] = Offer(key="run.max_model_len", value=str(longest), flag=context.flag)
     switch = line.find(*_ADAPTERS)
-    is_off = switch is not None and switch.value.lower() in _OFF
+    is_other = switch is not None and switch.name.endswith("_type") and "lora" not in switch.value.lower()
+    is_off = switch is not None and (is_other or switch.value.lower() in _OFF)
     adapters = ""  # the flag that gives the job adapters which the preset does not have
     if bundled and isinstance(workload.run, TrainRun) and workload.run.lora is None and not is_off:
         first = next((offer.flag for key, offer in sorted(offers.items()) if key.startswith("run.lora.")), "")
-        adapters = (
-            switch.flag if switch is not None else first or (line.script if "lora" in line.script.lower() else "")
-        )
+        named = line.script if "lora" in line.script.lower() else ""
+        adapters = switch.flag if switch is not None else first or named
     if adapters:
         workload = with_usual_adapters(workload)
     # Sharding is one decision: its strategy and its sizes are set together or not at all, whatever their order.
