@@ -68,8 +68,10 @@ class PeakHistory:
         snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
         for index, events in enumerate(snapshot["device_traces"]):
             if events:
-                with open(os.path.join(folder, f"{os.getpid()}-{index}.peak"), "w", encoding="utf-8") as file:
+                path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
+                with open(path + ".new", "w", encoding="utf-8") as file:
                     json.dump(self.summarise(events), file)
+                os.replace(path + ".new", path)  # whole or not there, should the job be ended meanwhile
 
     def summarise(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief
