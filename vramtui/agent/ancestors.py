@@ -126,7 +126,7 @@ def read_bytes(path: str, most: int = ONE_PAGE, *, is_line: bool = False) -> byt
 
 
 def link_target(path: str) -> str:
-    """Return where a link of /proc points; empty if there is no link."""
+    """Return the target of a link in /proc, or an empty string if there is none."""
     try:
         return os.readlink(path)
     except OSError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
@@ -133,7 +134,7 @@ def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:
         words = (str(program), *words[1:])  # that environment's torchrun, for one
     elif shutil.which(words[0], path=environment.get("PATH")) is None and not (Path(job.folder) / words[0]).is_file():
         raise UserError(f"{printable(words[0])}: no such program")
-    return msgspec.structs.replace(job, words=words, environment=environment)
+    return replace(job, words=words, environment=environment)
 
 
 def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
@@ -212,7 +213,7 @@ def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Eng
         is_idle=True,
     )
     engine, _note = engine_of(job, tools)
-    answer = dry_run(job, (msgspec.structs.replace(device, total_memory=NO_LIMIT[engine]), 1), engine, tools)
+    answer = dry_run(job, (replace(device, total_memory=NO_LIMIT[engine]), 1), engine, tools)
     if answer.result is None:
         raise UserError(answer.error)
     return JobTrace(preset=preset_of_command(command, answer.result), device=device, result=answer.result)
@@ -259,7 +260,7 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if full:
-        result = msgspec.structs.replace(result, warnings=(f"engine fake: {full}", *result.warnings))
+        result = replace(result, warnings=(f"engine fake: {full}", *result.warnings))
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
         why = next((one for one in (LISTENS, ONE_PROCESS) if one in "".join(result.warnings)), "it ran on the CPU")
         what = f"{printable(' '.join(job.words))} put nothing on the GPU: {why}"
@@ -296,21 +297,21 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             raise UserError("the job was killed, by itself or by somebody: the host's memory did not run out")
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
-    again = msgspec.structs.replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
+    again = replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
     is_repeatable = job.other_way == "" and not job.keep_files
     if is_repeatable and ran.ended_after is None and seconds < CHEAP and (known := workspaces_on_card(ran)):
-        again = msgspec.structs.replace(again, workspaces=known)
+        again = replace(again, workspaces=known)
         with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):
             on_card = run_cuda(again, *how, unread, tools.cancel)
             if on_card.ended_after is None and on_card.code == ran.code:
-                ran = msgspec.structs.replace(on_card, without_device=result_of(ran))
+                ran = replace(on_card, without_device=result_of(ran))
     for place in ran.places if is_repeatable else ():
         if place.decides and place.is_condition and time.monotonic() - began < CHEAP:
-            again = msgspec.structs.replace(again, other_way=f"{place.path}:{place.line}")
+            again = replace(again, other_way=f"{place.path}:{place.line}")
             with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails that way
                 other = result_of(run_cuda(again, *how, unread, tools.cancel))
                 others |= {place: other} if other.ended_after is None else {}
-    return result_of(msgspec.structs.replace(ran, other_ways=others))
+    return result_of(replace(ran, other_ways=others))
 
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
@@ -332,9 +333,7 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         alloc_conf=conf,
         keep_files=job.keep_files,
     )
-    python = msgspec.structs.replace(
-        job, words=(command.python,), folder=command.folder, environment=command.environment
-    )
+    python = replace(job, words=(command.python,), folder=command.folder, environment=command.environment)
     result = run_fake(request, python, output, tools.progress, tools.cancel)
     steps = max((row.step for row in result.timeline), default=-1) + 1
-    return msgspec.structs.replace(result, engine="fake", gpus=count, steps=steps)
+    return replace(result, engine="fake", gpus=count, steps=steps)

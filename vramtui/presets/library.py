@@ -38,7 +38,7 @@ class PresetLibrary:
 
     def __init__(self, user_folder: Path | None = None, bundled: Path | None = None) -> None:
         self.user_folder = config_dir() / "presets" if user_folder is None else user_folder
-        self.shipped = bundled_folder() if bundled is None else bundled
+        self._bundled = bundled_folder() if bundled is None else bundled
         self._files: dict[str, _File] | None = None
         self._read: dict[str, PresetFile | UserError] = {}
         self._doubles: list[str] = []
@@ -67,10 +67,13 @@ class PresetLibrary:
         """Return the bundled preset with that key, even if the user has one of the same name. Raises UserError if there
         is none, or its file is broken.
         """
-        path = next((path for path in preset_files(self.shipped) if path.stem == key), None)
+        path = next((path for path in preset_files(self._bundled) if path.stem == key), None)
         if path is None:
             raise UserError(f"no bundled preset is called {key!r}")
         return PresetFile(key=key, path=str(path), bundled=True, preset=load_preset(path))
+
+    def is_bundled(self, path: Path) -> bool:
+        return path.is_relative_to(self._bundled.resolve())
 
     def candidates(self) -> tuple["Candidate", ...]:
         """The presets that recognise their process. Only `[match]` is read: if the rest of a file is broken, `find`
@@ -79,9 +82,9 @@ class PresetLibrary:
         from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - only needed to watch processes
 
         candidates: list[Candidate] = []
-        index, inside = dict[str, tuple[int, Match | None]](), len(os.fspath(self.shipped)) + 1
+        index, inside = dict[str, tuple[int, Match | None]](), len(os.fspath(self._bundled)) + 1
         with suppress(OSError, msgspec.DecodeError):
-            index = msgspec.json.decode((self.shipped / INDEX).read_bytes(), type=dict[str, tuple[int, Match | None]])
+            index = msgspec.json.decode((self._bundled / INDEX).read_bytes(), type=dict[str, tuple[int, Match | None]])
         for key, file in self._current_files().items():
             entry = index.get(file.path[inside:]) if file.bundled else None
             is_current = entry is not None and file.stamp is not None and entry[0] == file.stamp[1]
@@ -140,7 +143,7 @@ class PresetLibrary:
         if self._files is None:
             files: dict[str, _File] = {}
             self._doubles = []
-            for folder, bundled in ((self.user_folder, False), (self.shipped, True)):
+            for folder, bundled in ((self.user_folder, False), (self._bundled, True)):
                 for name in _names_of_files(folder):
                     key = name.rpartition("/")[2].removesuffix(".toml")
                     first = files.setdefault(key, _File(name, bundled, stamp_of(name)))

@@ -110,7 +110,9 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
         spelling = None if resolved.path is not None and exists(resolved.path) else resolve.other_spelling(text)
         if spelling is None:
             is_missing = resolved.path is not None and not exists(resolved.path)  # a file, whose name says what it is
-            raise UserError(f"{error}{did_you_mean(near_sizes(text)) if is_missing else ''}") from None
+            if not is_missing or not (near := near_sizes(text)):
+                raise
+            raise UserError(f"{error}{did_you_mean(near)}") from None
     preset_file = _open(resolve.resolve(spelling.name, library.keys()), library)
     settings, words = [], f"{printable(text)} is read as {spelling.name}"
     if spelling.type and not spelling.program:
@@ -177,8 +179,7 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
                     raise
                 raise UserError(f"{error}{nearest(place.stem, library.keys())}") from None
             whole = place.resolve()
-            is_bundled = whole.is_relative_to(library.shipped.resolve())
-            return PresetFile(key=place.stem, path=str(whole), bundled=is_bundled, preset=preset)
+            return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
         case resolve.NameKind.REPOSITORY:
             alike = nearest_preset(name, library, {"run.kind": "infer"})
             near = did_you_mean(near_sizes(name)) or nearest(name, resolve.known_names(), cutoff=ALIKE)

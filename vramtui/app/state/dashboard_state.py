@@ -6,7 +6,7 @@ While the source does not answer, it shows the latest reading, every GPU with it
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from vramtui.app.state.rows import (
     GroupChoice,
@@ -210,10 +210,9 @@ class DashboardState:
         latest = self.sample
         if latest is not None and not self.paused:
             gpus = tuple(
-                msgspec.structs.replace(gpu, state="failed", reason=reason) if gpu.state == "ok" else gpu
-                for gpu in latest.gpus
+                replace(gpu, state="failed", reason=reason) if gpu.state == "ok" else gpu for gpu in latest.gpus
             )
-            self._show(msgspec.structs.replace(latest, taken_at=max(now, latest.taken_at), gpus=gpus))
+            self._show(replace(latest, taken_at=max(now, latest.taken_at), gpus=gpus))
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample

@@ -92,16 +92,17 @@ def card(name: str) -> Device:
     """The card called `name`, whatever its spelling in case, spaces and dashes. Raises UserError if no such card is
     known; the sentence names the nearest one.
     """
-    names = {_plain(known): known for known in (*CARDS, *ALIASES)}
+    names = {_plain(known): CARDS[ALIASES.get(known, known)] for known in (*CARDS, *ALIASES)}
+
+    def find(plain: str) -> Device | None:
+        # People call consumer cards only by their number: 4090 is RTX4090, 1080ti is GTX1080Ti.
+        return names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
+
     plain, sized = _plain(name), re.fullmatch(r"(.*\D)(\d+) ?GB", name, re.IGNORECASE)
-    # People call consumer cards only by their number: 4090 is RTX4090, 1080ti is GTX1080Ti.
-    starts = ("", "rtx", "gtx")
-    known = next((names[start + plain] for start in starts if start + plain in names), None)
-    if known is None:
-        if sized and any(start + _plain(sized[1]) in names for start in starts):  # the memory behind its only name
-            alone = card(sized[1])
-            if abs(alone.total_memory / 2**30 - int(sized[2])) < int(sized[2]) / 12:
-                return alone
+    device = find(plain)
+    if device is None and sized and (alone := find(_plain(sized[1]))):  # RTX 3060 12GB, the memory behind its only name
+        device = alone if abs(alone.total_memory / 2**30 - int(sized[2])) < int(sized[2]) / 12 else None
+    if device is None:
         if re.match(_OTHER_MAKERS, plain):
             raise UserError(
                 f"{name!r} is not an NVIDIA GPU, and estimates know only CUDA; --memory takes any GPU's size"
@@ -110,10 +111,10 @@ def card(name: str) -> Device:
             raise UserError(f"{name!r} is a size, not a card: --memory {name} takes any card of that size")
         if plain.isdigit() and len(plain) <= 3:
             raise UserError(f"no card called {name!r} is known; a card of that much memory is {plain}GB")
-        guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
+        guess = nearest(name, (*CARDS, *ALIASES)) or nearest(f"RTX{plain}", (*CARDS, *ALIASES))
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
-    return CARDS[ALIASES.get(known, known)]
+    return device
 
 
 def sizes_of(name: str) -> tuple[Device, ...]:

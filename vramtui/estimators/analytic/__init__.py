@@ -37,13 +37,13 @@ estimate_sharded: Ask = late(f"{__name__}.parallel:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines:estimate_pipeline_training")
 _Vllm, _Sglang = late(f"{__name__}.serving.vllm:Server"), late(f"{__name__}.serving.sglang:SglangServer")
+_Trainer = late(f"{__name__}.training:Trainer")
 ENGINES: dict[str, Ask] = {
     "vllm": lambda *asked: _Vllm(*asked).estimate(),
     "sglang": lambda *asked: _Sglang(*asked).estimate(),
     "llama.cpp": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
     "ollama": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
 }
-estimate_training: Ask = late(f"{__name__}.training:estimate_training")
 
 
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
@@ -178,7 +178,8 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
     if isinstance(run, TrainRun) and workload.parallel is not None:
         return estimate_sharded(model, run, device, parallel)
     if isinstance(run, TrainRun):
-        return estimate_training(program_of(model, run, device), run, device)
+        trained: Estimate = _Trainer(program_of(model, run, device), run, device).estimate()
+        return trained
     if isinstance(model, TransformerModel) and not (parallel.ranks == 1 and runs_as_encoder(model, run)):
         return estimate_inference(model, run, device, parallel)
     check_parallel(model, parallel)

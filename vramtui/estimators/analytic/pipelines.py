@@ -12,7 +12,6 @@ Shapes: an encoder's stream (b, s, h), MLP (b, s, i), biases (n, s, s), logits (
 """
 
 from collections.abc import Iterable
-from functools import partial
 from math import ceil, prod
 
 import msgspec
@@ -36,7 +35,7 @@ from vramtui.estimators.analytic.sizes.precision import (
 )
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.tape import BytesByGroup, prefilled, summed
-from vramtui.estimators.analytic.training import estimate_training
+from vramtui.estimators.analytic.training import Trainer
 from vramtui.models.spec import Parameter
 
 # Tensors of the stream's size that a block holds at its attention: the stream, its norm in fp32 and back, queries,
@@ -251,28 +250,26 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
     if run.offload == "sequential":
         raise UserError('run.offload = "sequential" brings layers one by one, which is for inference; use "model"')
     job = PipelineJob(model, run, device)
-    notes = [note for note in job.program.notes if "belong to the pipeline" not in note]
-    if run.offload == "model":
-        notes.append("text encoders and VAE are off the card while the denoiser is trained (run.offload)")
-    else:
-        notes.append("text encoders and VAE stay on the card, frozen, and read each batch first")
-    program = replace(job.program, notes=tuple(notes))
-    ask = estimate_training if parallel.ranks == 1 else partial(estimate_alike, parallel=parallel)
-    if run.offload == "model":
-        return ask(program, run, device)
-    encoders = job.encoders()
-    itemsize = FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize
-    stored = [replace(tensor, bits=tensor.bits or 8 * job.itemsize) for turn in encoders for tensor in turn.tensors]
-    stored += [replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()]
-    program = replace(program, frozen=(*program.frozen, *stored))
-    before = {turn.name: size for turn in encoders for size in turn.memory.values()}
-    # The VAE holds most while it makes latents at its first residual blocks, which have all pixels.
-    vae, frames, pixels = model.vae, job.frames, job.batch * job.size[0] * job.size[1]
-    tensors, chunk = (6, min(4, frames)) if vae.design == "video" else (4, 1)
-    inside = tensors * (chunk * pixels // vae.patch_size**2) * vae.block_out_channels[0]
-    before["vae"] = (inside + 3 * frames * pixels) * itemsize
-    fullest = max(before, key=lambda name: before[name])
-    return ask(program, run, device, before={f"activations: {fullest}": _passing(fullest, before[fullest])})
+    where = "are off the card while the denoiser is trained (run.offload)"
+    frozen, before = job.program.frozen, dict[str, Fact]()
+    if run.offload != "model":
+        where, encoders = "stay on the card, frozen, and read each batch first", job.encoders()
+        itemsize = FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize
+        stored = [replace(tensor, bits=tensor.bits or 8 * job.itemsize) for turn in encoders for tensor in turn.tensors]
+        frozen = (*frozen, *stored, *(replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()))
+        sizes = {turn.name: size for turn in encoders for size in turn.memory.values()}
+        # The VAE holds most while it makes latents at its first residual blocks, which have all pixels.
+        vae, frames, pixels = model.vae, job.frames, job.batch * job.size[0] * job.size[1]
+        tensors, chunk = (6, min(4, frames)) if vae.design == "video" else (4, 1)
+        inside = tensors * (chunk * pixels // vae.patch_size**2) * vae.block_out_channels[0]
+        sizes["vae"] = (inside + 3 * frames * pixels) * itemsize
+        size, fullest = max((size, name) for name, size in sizes.items())
+        before[f"activations: {fullest}"] = _passing(fullest, size)
+    notes = (note for note in job.program.notes if "belong to the pipeline" not in note)
+    program = replace(job.program, notes=(*notes, f"text encoders and VAE {where}"), frozen=frozen)
+    if parallel.ranks > 1:
+        return estimate_alike(program, run, device, parallel, before)
+    return Trainer(program, run, device, before).estimate()
 
 
 def _passing(name: str, size: int) -> Fact:

@@ -331,12 +331,6 @@ def _formula_of(tensors: Sequence[tapes.SavedTensors]) -> str:
     return f"{formula} + {blocks:,} B by which blocks are larger"
 
 
-def estimate_training(
-    program: tapes.Program, run: TrainRun, device: Device, before: dict[str, Fact] | None = None
-) -> Estimate:
-    return Trainer(program, run, device, before).estimate()
-
-
 def unmeasured(run: TrainRun) -> list[str]:
     """The settings that no recorded run and no trace has held."""
     asked = {

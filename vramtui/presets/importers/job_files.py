@@ -24,7 +24,7 @@ FILE_OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_co
 ADAPTED_MLP = "model.apply_lora_to_mlp"
 AUTO = "auto"  # the program that reads the file decides
 # What people call DeepSpeed's files: ds_z3_config.json, zero2_offload.json, ds_config_stage3.json.
-_ZERO = re.compile(r"(?:(?:^|[-_.])z|zero[-_]?(?:stage)?|stage)[-_]?([123])(?!\d)", re.IGNORECASE)
+_ZERO = re.compile(r"(?:(?:^|[-_.])z|zero[-_]?(?:stage)?|stage)[-_]?([123])(?!\d)")
 SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
 
 
@@ -46,18 +46,8 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
         UserError: it cannot be read, is not YAML or JSON with keys, or has no key of a training program.
     """
     title = printable(name if name is not None else str(path))
-    stage, fsdp = _ZERO.search(path.stem), re.search("fsdp([12]?)", path.stem.lower())
-    if name is not None and not exists(path) and (stage or fsdp):
-        settings = {"fsdp_config.fsdp_version": (fsdp[1] or "1") if fsdp else ""}
-        program, table, end = "accelerate", "deepspeed_config.zero_", "_device"
-        if path.suffix == ".json":
-            program, table, end = "deepspeed", "zero_optimization.", ".device"
-        if stage:
-            offloads = re.search("(?<!no[-_])offload", path.stem.lower())
-            parts = ("optimizer", "param")[: int(stage[1]) - 1 if offloads else 0]
-            settings = {f"{table}stage": stage[1]}
-            settings |= {f"{table.removesuffix('zero_')}offload_{part}{end}": "cpu" for part in parts}
-        return JobFile(title, program, settings, by_name=True)
+    if name is not None and not exists(path) and (file := _by_name(path, title)):
+        return file
     values = dict(_spelt(read_tables(path, title)))
     tops = {key.partition(".")[0] for key in values}
     signs = (
@@ -72,6 +62,21 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
     if kind is None:
         raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
     return JobFile(title, kind, values)
+
+
+def _by_name(path: Path, title: str) -> JobFile | None:
+    """Read ZeRO and what is offloaded, or FSDP, from the name of a missing file; None if it has neither."""
+    name, is_json = path.stem.lower(), path.suffix == ".json"
+    if stage := _ZERO.search(name):
+        parts = ("optimizer", "param")[: int(stage[1]) - 1 if re.search("(?<!no[-_])offload", name) else 0]
+        if is_json:
+            offloads = {f"zero_optimization.offload_{part}.device": "cpu" for part in parts}
+            return JobFile(title, "deepspeed", {"zero_optimization.stage": stage[1], **offloads}, by_name=True)
+        offloads = {f"deepspeed_config.offload_{part}_device": "cpu" for part in parts}
+        return JobFile(title, "accelerate", {"deepspeed_config.zero_stage": stage[1], **offloads}, by_name=True)
+    if (fsdp := re.search("fsdp([12]?)", name)) and not is_json:
+        return JobFile(title, "accelerate", {"fsdp_config.fsdp_version": fsdp[1] or "1"}, by_name=True)
+    return None
 
 
 def read_tables(path: Path, title: str) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def family_of(line: CommandLine) -> str:
     """Return the family of a command line's options; `trainer` (transformers and libraries built on it) by default."""
     text = " ".join(line.words[:8]).lower()
     names = {option.name for option in line.options}
+    are_diffusers = "network_module" in names or {"pretrained_model_name_or_path", "resolution"} <= names
     signs = (
         ("sglang", "sglang" in text),
         ("tensorrt-llm", "trtllm-serve" in text or "tensorrt_llm" in text),
@@ -190,12 +191,7 @@ def family_of(line: CommandLine) -> str:
         ("megatron", "tensor_model_parallel_size" in names or {"micro_batch_size", "seq_length"} <= names),
         ("torchtune", "torchtune" in text or bool(_TORCHTUNE.search(text))),
         ("nanogpt", bool({"n_layer", "n_embd"} & names) or "nanogpt" in text or "config/train_gpt" in text),
-        (
-            "diffusers",
-            "diffusers" in text
-            or "network_module" in names
-            or {"pretrained_model_name_or_path", "resolution"} <= names,
-        ),
+        ("diffusers", "diffusers" in text or are_diffusers),
     )
     return next((family for family, seen in signs if seen), "trainer")
 
@@ -250,7 +246,8 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         if 1 < ranks <= MOST_RANKS:
             yield _offer("parallel.data", str(ranks), source)
     sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
-    if sharing is not None and sharing.value.lower() not in {"false", "0", "" if sharing.name != "use_fsdp" else "off"}:
+    off = {"false", "0"} if line.find("use_fsdp") else {"", "false", "0"}  # a bare --use_fsdp is on
+    if sharing is not None and sharing.value.lower() not in off:
         yield _offer("parallel.strategy", "fsdp", sharing)
         yield _offer("parallel.zero_stage", "2" if "grad_op" in sharing.value.lower() else "3", sharing)
     if family == "torchtune" and line.script.endswith("_distributed") and processes is not None:

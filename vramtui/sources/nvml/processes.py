@@ -49,7 +49,7 @@ class AlikeUses(Mapping[int, ProcessUse]):
     __slots__ = ("kind", "pids", "sizes")
 
     def __init__(self, pids: Iterable[int], sizes: Iterable[int | None], kind: ProcessType) -> None:
-        self.pids, self.kind = array("i", pids), kind
+        self.pids, self.kind = array("I", pids), kind
         self.sizes = [_shared_use(used, kind).used for used in sizes]
 
     def __len__(self) -> int:

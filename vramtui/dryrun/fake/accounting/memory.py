@@ -53,7 +53,7 @@ class SimulatedMemory:
         self.values: Any = None  # `dispatch.values.FakeValues` of the session
         self.entries: dict[int, StorageEntry] = {}  # the storages that are there, by their `_cdata`
         self.changes: list[tuple[int, int]] = []  # bytes allocated and reserved after each event
-        self.peak = self.peak_event = self.stream = 0
+        self.peak = self._peak_event = self.stream = 0
         self.unseen_share = 0.0  # of reserved, for what libraries may hold beyond it
         self.operator: Any = None  # the last that was followed
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
@@ -67,7 +67,7 @@ class SimulatedMemory:
         self._shared: set[int] = set()
         self.alive: dict[int, StorageEntry] = {}  # by their birth
         # Of those that have died only the ones of the peak are kept.
-        self.died: list[StorageEntry] = []
+        self._died: list[StorageEntry] = []
         self._phase_began = 0, (0, 0)  # how many events there were by then, and the bytes
 
     def find(self, tensor: torch.Tensor) -> StorageEntry | None:
@@ -123,8 +123,8 @@ class SimulatedMemory:
         self.where.locate(entry)
         self.alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
-            self.peak, self.peak_event = allocator.stats.allocated, entry.birth
-            self.died.clear()
+            self.peak, self._peak_event = allocator.stats.allocated, entry.birth
+            self._died.clear()
 
     def release(self, entry: StorageEntry) -> None:
         if entry.block is None:
@@ -136,8 +136,8 @@ class SimulatedMemory:
         entry.block = None
         self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
         self.alive.pop(entry.birth, None)
-        if entry.birth <= self.peak_event:
-            self.died.append(entry)
+        if entry.birth <= self._peak_event:
+            self._died.append(entry)
 
     def warn(self, sentence: str, same: str = "") -> None:
         self.warnings.setdefault(same or sentence, sentence)
@@ -188,6 +188,10 @@ class SimulatedMemory:
         self.release(entry)
         if storage.nbytes():
             self._take_anew(storage, entry)
+
+    def alive_at_peak(self) -> list[StorageEntry]:
+        entries = (*self.alive.values(), *self._died)
+        return sorted((e for e in entries if e.birth <= self._peak_event), key=lambda entry: entry.birth)
 
 
 class Workspaces:

@@ -324,8 +324,7 @@ class TraceRecorder:
         """The answer, after the code has ended, or was cut; `context` is the CUDA context in bytes."""
         memory, card, refused = self._memory, self._memory.device, self._memory.refused
         self._mark()
-        alive = (one for one in (*memory.alive.values(), *memory.died) if one.birth <= memory.peak_event)
-        at_peak = sorted(alive, key=lambda one: one.birth)
+        at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
         notes = [*memory.warnings.values(), *differing_batches(self.rows)]

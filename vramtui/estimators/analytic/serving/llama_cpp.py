@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from math import prod
 
-import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB, format_bytes
@@ -131,9 +131,7 @@ class Offloaded:
         """The caches from a layer on: a sliding layer keeps a window for each sequence in it and one micro-batch."""
         each = self.sequences // self.parts
         return tuple(
-            kind
-            if kind.window is None
-            else msgspec.structs.replace(kind, window=_in_steps(kind.window * each + self.batch))
+            kind if kind.window is None else replace(kind, window=_in_steps(kind.window * each + self.batch))
             for kind in decoder_spec(self.model).caches(first, stop)
         )
 
@@ -186,7 +184,7 @@ class Offloaded:
             )
         if not self.is_whole or self.without_experts:
             # A layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts.
-            runs = (msgspec.structs.replace(self.run, gpu_layers=count, cpu_moe=None) for count in (None, 1))
+            runs = (replace(self.run, gpu_layers=count, cpu_moe=None) for count in (None, 1))
             whole, last = (Offloaded(model, run) for run in runs)
             width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
             numbers = max(precisions.numel_of(whole._tensors()) - precisions.numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
@@ -230,7 +228,7 @@ def build_of(run: ServeRun) -> int:
 
 
 def on_each(model: TransformerModel, run: ServeRun, gpus: int, context: int | None) -> list[Offloaded]:
-    run = msgspec.structs.replace(run, max_model_len=context)
+    run = replace(run, max_model_len=context)
     return [Offloaded(model, run, gpu, gpus) for gpu in range(gpus)] if gpus > 1 else [Offloaded(model, run)]
 
 
@@ -282,10 +280,10 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         longest = next(context for least, context in tiers if device.total_memory * gpus >= least or not least)
         requests = run.max_num_seqs or 1
         context = min(longest, model.max_position_embeddings or longest) * requests
-        run = msgspec.structs.replace(run, max_model_len=run.max_model_len or context, max_num_seqs=requests)
+        run = replace(run, max_model_len=run.max_model_len or context, max_num_seqs=requests)
     elif run.max_model_len is None:
         own, whose = _own_context(model, run, device, gpus)
-        run = msgspec.structs.replace(run, max_model_len=own)
+        run = replace(run, max_model_len=own)
     each = on_each(model, run, gpus, run.max_model_len)
     rows = [(one.weights(), one.cache(), one.compute()) for one in each]
     # The projector goes to the first GPU; the fullest GPU is the answer.
@@ -337,7 +335,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
     if model.num_experts or states or not (there.is_whole and (there.output or gpus > 1)):
         notes.append("the compute buffer is give or take a quarter: llama.cpp places copies and experts among the rest")
-    all_there = msgspec.structs.replace(run, gpu_layers=None, cpu_moe=None, no_kv_offload=False)
+    all_there = replace(run, gpu_layers=None, cpu_moe=None, no_kv_offload=False)
     every, on_gpus = Offloaded(model, all_there), Offloaded(model, run)
     if not on_gpus.is_whole or not on_gpus.output or on_gpus.without_experts or run.no_kv_offload:
         host = every.weights() + every.cache()[0] - on_gpus.weights() - on_gpus.cache()[0]
