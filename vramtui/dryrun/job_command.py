@@ -330,11 +330,9 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
     if Path(program).name.startswith("python"):
         return program, list(words[1:])
     try:
-        named = _shebang(Path(program))
+        named = _shebang(Path(program), environment.get("PATH", os.defpath))
     except OSError as error:
         raise UserError(f"{printable(program)} cannot be read: {os_reason(error)}") from None
-    if named and Path(named[0]).name == "env" and named[1:]:
-        named = [shutil.which(named[-1], path=environment.get("PATH", os.defpath)) or ""]
     if not named or "python" not in Path(named[0]).name:
         raise UserError(
             f"{printable(words[0])} is not a Python program, which engine fake needs; name the Python command that it "
@@ -343,11 +341,13 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
     return named[0], None
 
 
-def _shebang(path: Path) -> list[str]:
+def _shebang(path: Path, search: str | None = None) -> list[str]:
     is_file = stat.S_ISREG(path.stat().st_mode)
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
-    return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    words = [word for word in os.fsdecode(line[2:]).split() if word[0] != "-"] if line.startswith(b"#!") else []
+    is_found = len(words) > 1 and Path(words[0]).name == "env"
+    return [shutil.which(words[1], path=search) or ""] if is_found else words
 
 
 def _behind_launcher(words: list[str]) -> tuple[int, list[str]]:

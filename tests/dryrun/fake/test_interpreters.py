@@ -82,12 +82,14 @@ def test_the_scripts_first_line_and_what_a_person_names(environment: Environment
 
 @pytest.mark.parametrize("receipt", [None, "uv-receipt.toml", "pipx_metadata.json"])
 def test_vramtuis_own_goes_before_path_unless_it_was_made_for_vramtui_alone(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch, receipt: str | None
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, receipt: str | None
 ) -> None:
     own, in_path = environment("own", "2.14.0"), environment("in path", "2.15.0")
     monkeypatch.setattr(sys, "executable", str(own / "bin" / "python"))
     monkeypatch.setattr(sys, "prefix", str(own))
     monkeypatch.setenv("PATH", str(in_path / "bin"))
+    (script := tmp_path / "train.py").write_text("#!/usr/bin/env -S python3 -u\n")
+    assert job_interpreter(str(script)).path == in_path / "bin" / "python3"
     if receipt is None:
         assert job_interpreter().why == "vramtui's own"
         monkeypatch.setattr(sys, "executable", str(environment("without torch", None) / "bin" / "python"))
@@ -169,11 +171,8 @@ def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environmen
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_version_is_read_by_its_release() -> None:
+def test_a_version_is_read_by_its_release_and_one_with_other_rules_has_a_note() -> None:
     assert [release_of(text) for text in ("2.13.0+cu130", "2.9", "main", "")] == [(2, 13), (2, 9), (0, 0), (0, 0)]
-
-
-def test_a_release_with_other_rules_has_a_note() -> None:
     assert note_on("2.13.0+cpu") == ""
     scripts, worst = HELD[2, 14]
     assert f"at most {worst:.2%} off this release's own in {scripts} public scripts" in note_on("2.14.1+cu130")
