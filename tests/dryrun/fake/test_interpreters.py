@@ -111,24 +111,24 @@ def test_nobody_is_asked_behind_the_first_with_torch(
 
 
 @pytest.mark.parametrize("version", ["2.6.0+cu124", "2.11.0", "2.16.0a0+git1234", "1.13.1"])
-def test_a_release_that_cannot_be_traced_is_one_sentence(environment: Environment, version: str) -> None:
+def test_a_release_that_cannot_be_run_is_one_sentence(environment: Environment, version: str) -> None:
     old = environment("old", version)
     with pytest.raises(UserError) as refused:
-        job_interpreter(named=str(old))
+        job_interpreter("", str(old), "fake" if version == "2.11.0" else "cuda")
     assert str(refused.value) == (
-        f"a dry run on fake tensors needs torch 2.12 to 2.15, and {old}/bin/python (--python) has {version}; "
+        "a dry run needs torch 2.12 to 2.15, with engine cuda 2.8 at least; "
+        f"{old}/bin/python (--python) has {version}; "
         "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
     )
 
 
-def test_a_python_that_cannot_be_traced_is_one_sentence() -> None:
-    def refusal(python: str) -> str:
-        return Interpreter(path=Path("/job/bin/python"), why="the job's own", python=python, torch="2.13.0").refusal
+def test_what_runs_follows_from_python_release_and_build() -> None:
+    def refusal(python: str, torch: str = "2.13.0", cuda: str | None = None) -> str:
+        return Interpreter(path=Path("/job/bin/python"), why="", python=python, torch=torch, cuda=cuda).refusal()
 
-    assert refusal("3.9.18").startswith(
-        "a dry run needs Python 3.10 or newer, and /job/bin/python (the job's own) is 3.9.18; `vramtui run` and"
-    )
-    assert (refusal("3.10.0"), refusal("3.14.0")) == ("", "")
+    assert refusal("3.9.18").startswith("a dry run needs Python 3.10 or newer, and /job/bin/python () is 3.9.18; ")
+    assert (refusal("3.10.0"), refusal("3.14.0"), refusal("3.10.0", "2.8.0", "12.8")) == ("", "", "")
+    assert refusal("3.10.0", "2.8.0").startswith("a dry run needs torch 2.12 to 2.15, with engine cuda 2.8 at least; ")
 
 
 def test_nothing_within_reach_names_where_it_was_looked_for(
