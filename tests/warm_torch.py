@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.dryrun.result import ChildLine, TraceRequest
+from vramtui.dryrun.result import ChildLine, TraceReads, TraceRequest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "TESTS_SHARED_FOLDER"  # a variable: a folder that all workers of a run see (tests/conftest.py)
@@ -214,7 +214,9 @@ def _trace(env: dict[str, str], before: str, request: str, answers: int, errors:
     try:
         exec(compile(before, "before", "exec"), {})  # noqa: S102 - the test's own
         asked = msgspec.json.decode(request, type=TraceRequest)
-        answer = ChildLine(result=trace_here(asked, lambda _progress: None))
+        reads: list[TraceReads] = []
+        result = trace_here(asked, lambda _progress: None, tell_reads=reads.append)
+        answer = ChildLine(result=result, reads=reads[-1])
     except BaseException as error:  # noqa: BLE001 - it is the answer
         text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         answer = ChildLine(error=text, beyond_trace=isinstance(error, BeyondTraceError))

@@ -22,6 +22,7 @@ class Following(_Mode):  # type: ignore[misc]  # its methods have no types
         super().__init__()
         self.values = Values(torch, lambda tensor: tensor.device.type == "meta", bring)
         self.notes, self.note_size = list[bool](), lambda: None
+        self.vary, self.varies = lambda one: one, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}

@@ -23,8 +23,8 @@ from vramtui.core.schema.workload import ServeRun
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda, workspaces_on_card
-from vramtui.dryrun.fake.run import TraceFailedError, run_fake
+from vramtui.dryrun.cuda.run import CudaRun, Listen, by_numbers, result_of, run_cuda, workspaces_on_card
+from vramtui.dryrun.fake.run import CHEAP, NUMBERS, TraceFailedError, last_step, run_fake
 from vramtui.dryrun.job_command import (
     DryRunJob,
     Engine,
@@ -52,7 +52,6 @@ _LOADED = re.compile(r"""from_pretrained\(\s*["']([\w./-]{3,200})["']""")
 KILLED = 128 + 9
 OUTPUT_LINES, MOST_PRINTED = 60, 1 << 20  # that are shown, and bytes that are read for them
 STEPS = 2
-CHEAP = 90.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
 _NO_SUCH_GPU = re.compile(r"invalid device (ordinal|id)|cuda:[1-9]\d* .*(not|unavailable)", re.IGNORECASE)
 _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
@@ -305,12 +304,28 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             on_card = run_cuda(again, *how, unread, tools.cancel)
             if on_card.ended_after is None and on_card.code == ran.code:
                 ran = replace(on_card, without_device=result_of(ran))
+    is_read = is_repeatable and ran.ended_after is None and any(place.is_open for place in ran.places)
+    is_read &= not any(place.decides and place.is_fixed for place in ran.places)  # which bounds it whatever else does
+    is_proven, varied = False, list[CudaRun]()
+    with tempfile.TemporaryFile() as unread:
+        for numbers in NUMBERS if is_read else ():
+            if time.monotonic() - began < CHEAP:
+                varied.append(run_cuda(replace(again, other_numbers=numbers), *how, unread, tools.cancel))
+    if len(varied) == len(NUMBERS):
+        ran, is_proven = by_numbers(ran, tuple(varied))
+    others.update(ran.other_ways)
+    peak = result_of(ran).peak_allocated
     for place in ran.places if is_repeatable else ():
         if place.decides and place.is_condition and time.monotonic() - began < CHEAP:
             again = replace(again, other_way=f"{place.path}:{place.line}")
-            with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails that way
-                other = result_of(run_cuda(again, *how, unread, tools.cancel))
-                others |= {place: other} if other.ended_after is None else {}
+            with tempfile.TemporaryFile() as unread:
+                try:
+                    other = result_of(run_cuda(again, *how, unread, tools.cancel))
+                except UserError:  # it fails that way, and is as it was with numbers that go up, and that go down
+                    others |= {place: result_of(ran)} if is_proven else {}
+                    continue
+            if other.ended_after is None:
+                others[place] = max(others.get(place, other), other, key=lambda one: abs(one.peak_allocated - peak))
     return result_of(replace(ran, other_ways=others))
 
 
@@ -320,7 +335,8 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise UserError(
             f"engine fake cannot run {name}, which has kernels of its own: engine cuda on a larger host can"
         )
-    interpreter_at(command.python, command.environment).checked("fake")
+    if refusal := interpreter_at(command.python, command.environment).refusal:
+        raise UserError(refusal)
     conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     request = TraceRequest(
         path=command.script,
@@ -334,5 +350,4 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     )
     python = replace(job, words=(command.python,), folder=command.folder, environment=command.environment)
     result = run_fake(request, python, output, tools.progress, tools.cancel)
-    steps = max((row.step for row in result.timeline), default=-1) + 1
-    return replace(result, engine="fake", gpus=count, steps=steps)
+    return replace(result, engine="fake", gpus=count, steps=last_step(result) + 1)

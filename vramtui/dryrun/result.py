@@ -12,6 +12,8 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
+SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
+DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
@@ -19,7 +21,8 @@ CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "wor
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The code to run, and how: a file or a module's name, as a script or one function of it without arguments, or a
-    file with a pickled function and its arguments (`vramtui.api.dry_runs`). `alloc_conf` is what
+    file with a pickled function and its arguments (`vramtui.api.dry_runs`). `other_numbers` are `rising` or `falling`
+    ones that are read for unknown ones. `alloc_conf` is what
     `PYTORCH_CUDA_ALLOC_CONF` would say; what the code writes goes to `scratch`, an empty folder, unless it may keep its
     files and reach the network; `ranks` is the size of the job whose rank 0 is traced, 0: `WORLD_SIZE`, or 1.
     """
@@ -35,6 +38,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ranks: int = 0
     keep_files: bool = False
     scratch: str = ""
+    other_numbers: str = ""
 
 
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +91,15 @@ def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
+
+
+def is_alike(one: "DryRun", other: "DryRun") -> bool:
+    """Return whether two runs of a job came to the same, but for what bounds nothing."""
+    return (
+        one.out_of_memory == other.out_of_memory
+        and abs(one.peak_allocated - other.peak_allocated) <= SMALL * one.peak_allocated
+        and abs(one.peak_reserved - other.peak_reserved) <= SMALL_RESERVED * one.peak_reserved
+    )
 
 
 class TracePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,8 +247,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     notice: str = ""
 
 
+class TraceReads(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines that read unknown values, in the code or where a library may do anything with them; how often each
+    number of bytes was asked for; and whether anything but a read bounds the figures.
+    """
+
+    lines: tuple[str, ...]
+    requests: dict[int, int]
+    bounded: bool
+
+
 class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the child's answer: exactly one of progress, result and error is there.
+    """One line of the child's answer: exactly one of progress, reads, result and error is there.
 
     `frames` are the user's own lines that led to the error, outermost first; `beyond_trace` is whether the error is, or
     may be, a limit of the trace and none of the code.
@@ -243,6 +266,7 @@ class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     progress: Progress | None = None
     result: DryRun | None = None
+    reads: TraceReads | None = None
     error: str | None = None
     frames: tuple[str, ...] = ()
     beyond_trace: bool = False

@@ -27,6 +27,7 @@ LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
 SWEEP = 1024  # new storages after which those that are gone are forgotten
 # What PyTorch calls the operators that depend on no value.
+READING = "_local_scalar_dense"  # Python's number of a tensor
 LIFT = "lift_fresh"  # what is made of Python's own numbers
 OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
 NEVER = ("isnan", "isinf", "isposinf", "isneginf")
@@ -41,6 +42,9 @@ FILLS = (
     "fill_",
 )  # fmt: skip
 COMPARED, SIZED, EQUATED = 1, 2, 3  # uses of a number that was read of a guess
+# The first of other numbers, more and less than a loss that is known mostly is, and what the next is of each.
+RISING, FALLING = (12.0, 1.2), (0.02, 0.8)
+MOST_READ = 300.0  # of those that rise, whose exponential is a number too
 KERNELS = "CUDA", "CompositeExplicitAutograd"  # as which `torch.library` lists an operator's kernel
 
 
@@ -81,8 +85,9 @@ def _note_use(name: str) -> Any:
             frame = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
             while "/numpy/" in frame.f_code.co_filename and frame.f_back is not None:
                 frame = frame.f_back  # who gives it numbers
-            self.use(SIZED if kind is int else EQUATED if name in ("__eq__", "__ne__") else COMPARED, frame)
-            return self.way(frame, answer) if kind is bool else answer
+            is_equated = name in ("__eq__", "__ne__")
+            self.use(EQUATED if is_equated else COMPARED if kind is bool else SIZED, frame)
+            return self.way(frame, answer, can_turn=not is_equated) if kind is bool else answer
         return answer
 
     return act
@@ -95,6 +100,33 @@ for _name in (
 ):  # fmt: skip
     if hasattr(float, f"__{_name}__"):  # Python 3.8 has not all of them
         setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
+
+
+class OtherNumbers:
+    """Numbers that a run reads in place of unknown ones: they rise or fall, so that what hangs on them is another.
+
+    Whole ones are 0 and 1 by turns: there are at least two of most things that have a number.
+    """
+
+    def __init__(self, torch: Any, *, rises: bool) -> None:
+        self._torch, (self._number, self._ratio) = torch, RISING if rises else FALLING
+        self._turn = 0 if rises else 1
+
+    def number(self, unknown: Any) -> Any:
+        self._turn += 1
+        if type(unknown) is not float:
+            return type(unknown)(self._turn % 2)
+        number, self._number = self._number, min(self._number * self._ratio, MOST_READ)
+        return number
+
+    def fill(self, tensor: Any) -> None:
+        """Write such numbers into a tensor on the host, about as large as the next one."""
+        torch, places = self._torch, min(tensor.numel(), MOST)
+        with torch._C._DisableTorchDispatch(), torch.no_grad():  # noqa: SLF001 - PyTorch's own name for it
+            turns = torch.arange(self._turn, self._turn + places, device="cpu")
+            numbers = (turns % 5 + 1) * (self.number(1.0) / 5) if tensor.is_floating_point() else (turns + 1) % 2
+            numbers = numbers.repeat(-(-tensor.numel() // max(places, 1)))[: tensor.numel()]
+            tensor.detach().copy_(numbers.view(tensor.shape))
 
 
 class OperatorFacts(NamedTuple):
@@ -373,7 +405,8 @@ class Values:
         """Run an operator on its tensors by `run()`, and carry the values of what it is given to what it gives.
 
         Of `engine`, `knowing()` is a context in which what kernels read is known; `note(takes_all)` counts a read of a
-        guess at the job's line; `answer(number)` counts one and gives what the job reads; `load(tensor, value)` writes
+        guess at the job's line; `answer(number)` counts one and gives what the job reads; `vary(one)` gives another for
+        an unknown number, or writes others into a tensor on the host, if the run `varies`; `load(tensor, value)` writes
         a value into the device's memory; `clear(tensor)` forgets what is there.
         """
         facts = self.operator(op)
@@ -527,7 +560,7 @@ class Values:
                 with self._plainly():
                     one.detach().copy_(known)
                 if is_guess:
-                    self.mark(one)
+                    engine.vary(self.mark(one))
                     engine.note(takes_all=True)
                     if is_guess & PLACES:
                         engine.note_size()
@@ -541,6 +574,12 @@ class Values:
             self.lose(one, engine)
         self._mark_written(written)
         self._guess(op, facts, args, kwargs, out)
+        outs = [one for one, _ in written] or (out if isinstance(out, (list, tuple)) else [out])
+        for one in outs if engine.varies else ():
+            if self.is_plain(one) and not self.is_followed(one):
+                engine.vary(one)
+        if facts.name == READING:
+            return engine.vary(out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
         is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
         return is_alike if type(out) is bool else out
@@ -635,7 +674,8 @@ class Values:
         verdict = _sound(facts.name, args)
         for one in outs:
             if self.is_plain(one):
-                if one.dtype is self.torch.bool and (verdict is not None or one.numel() > 1):
+                is_mask = one.dtype is self.torch.bool and one.numel() > 1 and not engine.varies
+                if one.dtype is self.torch.bool and (verdict is not None or is_mask):
                     with self._plainly():
                         one.detach().fill_(verdict is not False)
                 if verdict is None:

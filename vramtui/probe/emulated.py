@@ -67,10 +67,11 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
     """Return an `item` whose numbers tell what the job does with them, if they were read of a guess."""
     number_of = load_shared("values").note_uses_of
 
-    def way(place: Any, is_turned: bool, frame: Any, answer: bool) -> bool:
+    def way(place: Any, is_turned: bool, frame: Any, answer: bool, *, can_turn: bool) -> bool:
         known = way_of(frame, is_torch=reads.is_of_torch(frame))
         truth = answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
-        return truth != ((known is None or known[1]) and reads.goes_other_way(place, frame))
+        is_open = can_turn and (known is None or known[1])  # other numbers than zero are not equal either
+        return truth != (is_open and reads.goes_other_way(place, frame))
 
     @functools.wraps(plain)
     def item(tensor: Any) -> Any:

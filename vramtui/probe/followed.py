@@ -41,6 +41,10 @@ class Follower:
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
         self.value_of = self.values.value_of
+        how, self._others = reads.other_numbers, None
+        if how:
+            self._others = load_shared("values").OtherNumbers(torch, rises=how == "rising")
+        self.varies = self._others is not None
         self._launches: Any = ctypes.c_uint64(0)
         with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched
             self._launches = ctypes.c_uint64.in_dll(ctypes.CDLL(None), "vramtui_launches")
@@ -200,6 +204,8 @@ class Follower:
 
     def answer(self, number: Any) -> Any:
         """The number that the job reads for a guess: zero, or one for zero, once a loop has waited long enough."""
+        if self.varies:
+            number = self.vary(number)
         self.note(takes_all=type(number) is int)
         frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
         while frame is not None and (
@@ -207,6 +213,14 @@ class Follower:
         ):
             frame = frame.f_back
         return type(number)(not number) if TURNS.are_over(frame) else number
+
+    def vary(self, one: Any) -> Any:
+        if self._others is None or not self._reads.varies_here():
+            return one
+        if isinstance(one, self._torch.Tensor):
+            self._others.fill(one)
+            return one
+        return self._others.number(one)
 
     def load(self, tensor: Any, value: Any) -> None:
         self._copy(tensor.detach(), value)
@@ -399,6 +413,7 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
         copy = values.value_of(arguments[0]) if name else None
         if copy is None:
             reads.count_here(takes_all=True)
+            reads.use(reads.last, 4)  # no run varies it
             places = most(*arguments, **named)
             places = min(places, 1) if reads.goes_other_way(reads.last) else places
         else:
@@ -439,6 +454,7 @@ def _share_places(reads: Any, values: Any, known: Any, kernel: Any, keys: Any, *
         return answer
     if copy is None:
         reads.count_here()
+        reads.use(reads.last, 4)  # no run varies it
         each, more = divmod(tensor.numel(), answer.numel())
         counts = answer.new_tensor([each + (at < more) for at in range(answer.numel())], device="cpu")
     else:

@@ -58,14 +58,14 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
     return tell_truth
 
 
-def truth_of(frame: Any, ask: Any, note: Any, *, is_torch: bool) -> bool:
-    """The truth of an unknown value for `frame`; `ask` reads it if both ways may be, and `note` notes a guess."""
+def truth_of(frame: Any, ask: Any, note: Any, *, is_torch: bool, goes_other_way: bool = False) -> bool:
+    """The truth of an unknown value for `frame`; `ask` reads it if both ways may be, `note` notes a guess."""
     if (way := way_of(frame, is_torch=is_torch)) is None:
         before, answer = TURNS.asked, bool(ask())
         return answer != (TURNS.asked == before and TURNS.are_over(frame))  # else the number itself has turned
     if way[1]:
         note()
-    return way[0]
+    return way[0] != (way[1] and goes_other_way)
 
 
 def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:

@@ -78,10 +78,12 @@ class PeakHistory:
         # one is a convolution's workspace: it is given back before another is made.
         blocks: list[dict[str, Any]] = []
         live: dict[int, dict[str, Any]] = {}
+        requests: Counter[int] = Counter()
         for number, event in enumerate(events):
             at, born = event.get("addr", -1), event["time_us"]
             if event["action"] == "alloc":
                 size = -(-max(event["size"], 1) // BLOCK) * BLOCK
+                requests[event["size"]] += 1
                 live[at] = {"address": at, "bytes": size, "first": number, "last": len(events), "born": born}
                 live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False, operator="")
                 blocks.append(live[at])
@@ -140,6 +142,7 @@ class PeakHistory:
             block["line"] = next((f"{one['filename']}:{one['line']}" for one in own), "")
         return {
             "events": len(events),
+            "requests": requests,
             "peak": most,
             "steady": steady,  # without convolutions' workspaces
             "garbage": (cyclic, max(freed.values(), default=0)),  # at the peak, and freed before it

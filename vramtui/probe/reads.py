@@ -14,13 +14,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .socket_dir import OTHER_WAY
+from .socket_dir import OTHER_NUMBERS, OTHER_WAY
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
-CALLED, CALLS = "@", "\n"  # behind the lines of those that called it, the last one first; between them
-MOST_CALLERS, MOST_WAYS = 40, 16  # lines of those; ways by which a line is reached
-FOLLOWED, USES = "=", "?<!~"  # behind it: a number whose uses are followed; behind where it was used, how (`values.py`)
+# Behind it: a number whose uses are followed; behind where it was used, how (`values.py`); what no run varies.
+FOLLOWED, USES = "=", "?<!~^"
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
@@ -49,7 +48,6 @@ class Reads:
         self._plans: dict[int, str] = {}  # of convolutions
         self._get: Any = None
         self._lines: dict[str, str] = {}
-        self._ways: dict[tuple[str, int], set[str]] = {}
         self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
@@ -57,6 +55,8 @@ class Reads:
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
         self.known_next: Iterator[int] | None = None
         self._other_way = os.environ.get(OTHER_WAY)
+        self.other_numbers, *self._not_varied = os.environ.get(OTHER_NUMBERS, "").split(":")
+        self._as_it_is: Any = None  # where the job read last what was not varied so far
         self._listen: Any = None
 
     def begin(self) -> None:
@@ -75,6 +75,7 @@ class Reads:
         if self._listen is not None:
             self._listen(None)
             self._listen = None
+            self._note_as_it_is()
             self._write()
 
     def bring(self, copy: Any) -> tuple[Any, bool]:
@@ -110,20 +111,10 @@ class Reads:
         """Count what the job asks at this moment as a read of its line; it may get as many places as there can be."""
         self.count += 1
         self.own += self._is_own
-        (path, line, function, inside), frame = (_HERE, None) if self._is_own else self._place()
+        path, line, function, inside = _HERE if self._is_own else self._place()
         self.last = path, line, function, inside
         mark = FOLLOWED if self.is_followed and not self.is_compiled else ""
         self._note((path, line, function, inside + (ALL if takes_all else mark)))
-        lines: list[str] = []
-        while frame is not None and len(lines) < MOST_CALLERS:
-            if not frame.f_code.co_filename.startswith(("<", *OWN)):
-                lines.append(f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}")
-            frame = frame.f_back
-        ways = self._ways.setdefault((path, line), set())
-        way = CALLS.join(lines[1:]) if frame is None and len(ways) < MOST_WAYS else "?:0"
-        if way not in ways:
-            ways.add(way)
-            self._note((path, line, "", way + CALLED))
 
     def use(self, place: tuple[str, int, str, str], use: int, frame: Any = None) -> None:
         where = "" if frame is None else f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -145,6 +136,17 @@ class Reads:
             self._note(_HERE)
         else:
             self.count_here()
+            self._note_as_it_is()
+            self._as_it_is = self.last if self.other_numbers else None
+
+    def varies_here(self) -> bool:
+        """Return whether what the job reads at this moment is varied in this run."""
+        self._as_it_is = None
+        return not self._place()[3].startswith(tuple(self._not_varied))
+
+    def _note_as_it_is(self) -> None:
+        if self._as_it_is is not None:
+            self.use(self._as_it_is, 4)
 
     def hear(self, event: int, what: int, pack: int | None) -> int:
         """Called by the driver by cuDNN's numbers (cudnn_graph.h of 9): such a descriptor is made, or is that part of a
@@ -191,7 +193,7 @@ class Reads:
             thread.update(running=running, size=0, mode=mode, is_new=False)
         thread["size"] = max(thread["size"], size)
         self.workspaces.add(address)
-        (path, line, *_), _ = self._place()  # a thread of autograd has none
+        path, line, *_ = self._place()  # a thread of autograd has none
         if path:
             self._lines.setdefault(key.partition(",")[2], f"{os.path.basename(path)}:{line}")
 
@@ -209,10 +211,8 @@ class Reads:
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()
 
-    def _place(self) -> tuple[tuple[str, int, str, str], Any]:
-        """File, line and function of the job's own code, with its frame, and the innermost file of torch's if that is
-        what reads.
-        """
+    def _place(self) -> tuple[str, int, str, str]:
+        """File, line and function of the job's own code, and the innermost file of torch's if that is what reads."""
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
         inside = ""
         while frame is not None:
@@ -223,14 +223,14 @@ class Reads:
             elif path.startswith(OWN):  # which calls PyTorch's own for the job
                 inside *= inside.startswith(TIMING)
             elif not path.startswith("<"):
-                place, own = (os.path.abspath(path), frame.f_lineno, frame.f_code.co_name), frame
+                place = os.path.abspath(path), frame.f_lineno, frame.f_code.co_name
                 while PACKAGES in path and frame is not None:
                     name = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
                     inside = PROBE if SCORING.search(name) else inside
                     frame = frame.f_back
-                return (*place, inside), own
+                return (*place, inside)
             frame = frame.f_back
-        return ("", 0, "", inside), None
+        return "", 0, "", inside
 
     def _write(self) -> None:
         places = [[*place, times] for place, times in list(self._places.items())]

@@ -9,6 +9,7 @@ PRESET = "VRAMTUI_PRESET"  # and for the preset that it was given
 STEPS = "VRAMTUI_STEPS"  # and for the optimizer steps after which the job is to end
 UNTIL = "VRAMTUI_UNTIL"  # and for the second of the machine's monotonic clock at which it is to end
 OTHER_WAY = "VRAMTUI_OTHER_WAY"  # and for the line whose guessed condition goes the other way
+OTHER_NUMBERS = "VRAMTUI_OTHER_NUMBERS"  # and for how a run reads unknown numbers, but in such files of torch
 CARD = "VRAMTUI_CARD"  # and for the card that it runs on where there is none
 REPORTS = "VRAMTUI_DRIVER_REPORT"  # and for the folder of what the simulated GPU's driver reports
 SUFFIX = ".sock"

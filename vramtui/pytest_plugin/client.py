@@ -106,7 +106,9 @@ class TestProcess:
     __test__ = False  # for pytest, which takes it for a class of tests
 
     def __init__(self, path: Path, config: pytest.Config) -> None:
-        own_interpreter().checked("fake")
+        refusal = own_interpreter().refusal
+        if refusal:
+            raise UserError(refusal)
         self.path = path
         self._config = config
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process

@@ -9,12 +9,14 @@ import signal
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DRIVER_REPORT
@@ -33,18 +35,27 @@ from vramtui.dryrun.cuda.environment import (
     read_reports,
 )
 from vramtui.dryrun.job_command import DryRunJob
-from vramtui.dryrun.reads import ConvolutionRun, ReadPlace, read_places
-from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow, differing_batches
+from vramtui.dryrun.reads import HEALTHY, ConvolutionRun, ReadPlace, leads_on, read_places
+from vramtui.dryrun.result import (
+    CATEGORIES,
+    SMALL,
+    SMALL_RESERVED,
+    DryRun,
+    LiveAllocation,
+    TraceRow,
+    differing_batches,
+    is_alike,
+)
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import communicator_bytes, nccl_spread
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
 from vramtui.estimators.torch_facts.convolutions import is_without_device, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.peak import GARBAGE_NOTE
+from vramtui.probe.peak import GARBAGE_NOTE, MOST_EVENTS
 from vramtui.probe.reads import WORKSPACES
 from vramtui.probe.servers import LISTENS
-from vramtui.probe.socket_dir import OTHER_WAY, SERVED, STEPS, UNTIL
+from vramtui.probe.socket_dir import OTHER_NUMBERS, OTHER_WAY, SERVED, STEPS, UNTIL
 
 WITHOUT_CUDA = "the job never used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -60,7 +71,6 @@ ON_CARD_NOTE = (
     "each convolution has the workspace that an H100 took for it, or for the nearest one that was measured; as cuDNN "
     "chooses without a device it is {} allocated and {} reserved"
 )
-SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 UNRUN, UNSEEN = "the other way did not end in a minute", "a size or an index may be made of it"
 MOST_PLACES = 5
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
@@ -113,6 +123,11 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
         return max((job.beat.step for job in self.jobs if job.beat is not None), default=0)
 
     @property
+    def requests(self) -> Counter[str]:
+        """How often the allocators were asked for each number of bytes."""
+        return sum((Counter[str](known.get("requests", {})) for known in self.peaks.values()), Counter[str]())
+
+    @property
     def cut_short(self) -> bool:
         return self.steps is not None and self.steps_done >= self.steps
 
@@ -162,6 +177,8 @@ def run_cuda(
             environment[STEPS] = str(job.steps)
         if job.other_way:
             environment[OTHER_WAY] = job.other_way
+        if job.other_numbers:
+            environment[OTHER_NUMBERS] = ":".join((job.other_numbers, *HEALTHY))
         until = math.inf if job.timeout is None else time.monotonic() + job.timeout
         if job.timeout is not None:
             environment[UNTIL] = str(int(until) + 1)
@@ -289,7 +306,8 @@ def result_of(run: CudaRun) -> DryRun:
     alike = [
         place
         for place, other in run.other_ways.items()
-        if other.out_of_memory == text
+        if place.is_condition
+        and other.out_of_memory == text
         and abs(other.peak_allocated - allocated) <= SMALL * allocated
         and abs(other.peak_reserved - reserved) <= SMALL_RESERVED * reserved
     ]
@@ -383,7 +401,8 @@ def result_of(run: CudaRun) -> DryRun:
         lines = []
         for place in deciding[:MOST_PLACES]:
             other, ways = run.other_ways.get(place), ""
-            if other is not None:
+            is_other = other is not None and abs(other.peak_allocated - allocated) > SMALL * allocated
+            if other is not None and is_other:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
                 ways = f" ({format_bytes(allocated, 1)}, the other way {then})"
             elif not place.takes_all:  # else it is the most
@@ -427,6 +446,49 @@ def result_of(run: CudaRun) -> DryRun:
         series=(),
         events=int(known.get("events", 0)),
     )
+
+
+def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool]:
+    """The run, and whether it is proven that no number that it read decides but by a condition: by runs of the same job
+    that read other numbers and asked for the same memory. Where one of them failed, each that is not only shown may.
+
+    Raises:
+        UserError: the run itself failed.
+    """
+    own, results = result_of(run), list[DryRun]()
+    with contextlib.suppress(UserError):
+        results += [result_of(one) for one in others]
+    if len(results) < len(others):
+        open_places = [
+            replace(place, decides=place.decides or (place.is_open and leads_on(f"{place.path}:{place.line}")))
+            for place in run.places
+        ]
+        return replace(run, places=tuple(open_places)), False
+    fixed = {(place.path, place.line) for one in others for place in one.places if place.is_fixed}
+
+    def is_same(one: CudaRun, result: DryRun) -> bool:
+        # By conditions the same may be done more or less often.
+        is_often = any(place.is_condition for place in run.places) or one.steps_done != run.steps_done
+        return (
+            0 < own.events < MOST_EVENTS
+            and one.ended_after is None
+            and is_alike(own, result)
+            and (one.requests.keys() == run.requests.keys() if is_often else one.requests == run.requests)
+        )
+
+    differing = [result for one, result in zip(others, results, strict=True) if not is_same(one, result)]
+    if not differing:
+        places = [
+            replace(place, decides=place.decides and (place.is_condition or place.is_fixed or by in fixed))
+            for place in run.places
+            for by in [(place.path, place.line)]
+        ]
+        return replace(run, places=tuple(places)), True
+    most = max(differing, key=lambda result: abs(result.peak_allocated - own.peak_allocated))
+    is_explained = any(place.decides for place in run.places)
+    places = [replace(place, decides=place.decides or (place.is_open and not is_explained)) for place in run.places]
+    ways = {place: most for place in places if place.decides}
+    return replace(run, places=tuple(places), other_ways=ways), False
 
 
 def workspaces_on_card(run: CudaRun) -> dict[str, int]:

@@ -26,7 +26,7 @@ import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
+from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest
 from vramtui.dryrun.shield import protect
 from vramtui.probe.peak import is_own
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from vramtui.dryrun.fake.session import TraceSession
 
 MOST_LINES = 3  # that a note names
-DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
 BEAT = 1.0  # seconds between two words of where a running trace is
 
 
@@ -129,7 +128,7 @@ def main() -> None:
         if sys.modules["msgspec"].__spec__ is None:
             del sys.modules["msgspec"]  # all of this program that a trace needs is loaded
         gc.freeze()  # looking through torch for garbage took a tenth of a trace
-        result = trace_here(request, lambda progress: say(progress=progress))
+        result = trace_here(request, lambda progress: say(progress=progress), tell_reads=lambda reads: say(reads=reads))
         say(result=msgspec.structs.replace(result, warnings=(*notices, *result.warnings)))
     except UserError as error:
         frames: list[str] = []  # the lines of the user's own files that led to what the error was made from
@@ -146,14 +145,17 @@ def main() -> None:
 
 
 def trace_here(
-    request: TraceRequest, progress: Callable[[Progress], None], code: Callable[[], object] | None = None
+    request: TraceRequest,
+    progress: Callable[[Progress], None],
+    code: Callable[[], object] | None = None,
+    tell_reads: Callable[[TraceReads], object] = bool,
 ) -> DryRun:
     """Trace in this process, which is of no use for anything else with torch afterwards: `code`, or what the request
-    names. `progress` is called at each phase's end, and each second with the line at which the code is. Raises
-    UserError if the code failed, did what cannot be followed, or ran out of the card's memory.
+    names. `progress` is called at each phase's end, and each second with the line at which the code is; `tell_reads`
+    once at the end. Raises UserError if the code failed, did what cannot be followed, or ran out of the card's memory.
     """
     from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
-    from vramtui.dryrun.fake.failures import deciding_reads, in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.failures import deciding_reads, in_words, open_reads, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It reports every error that it passes on; the code's own words are enough.
@@ -194,6 +196,7 @@ def trace_here(
             phases.end(phases.now)
         finally:
             is_over.set()
+        tell_reads(TraceReads(lines=open_reads(memory), requests=memory.requests, bounded=memory.bounded))
         if reads := deciding_reads(memory):
             memory.bounded = True
             places = (line.rpartition(":") for line in reads[:MOST_LINES])

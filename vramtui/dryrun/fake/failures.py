@@ -219,14 +219,16 @@ def in_words(error: BaseException, session: Any) -> UserError:
     return BeyondTraceError(f"the dry run stopped{text}; {why}") if why else UserError(f"the code failed{text}")
 
 
+def open_reads(memory: Any) -> tuple[str, ...]:
+    """The lines that read unknown values, but where PyTorch does that decides nothing by healthy ones."""
+    reads = memory.guesses_read.items()
+    return tuple(line for line, inside in reads if ":" in line and not inside.startswith(HEALTHY))
+
+
 def deciding_reads(memory: Any) -> list[str]:
     """The lines that read unknown values by which the code may have gone another way."""
-    lines = []
-    for line, inside in memory.guesses_read.items():
-        path, _, number = line.rpartition(":")
-        if path and not inside.startswith(HEALTHY):
-            lines += [line] if decides(path, int(number), memory.guess_uses[line]) else []
-    return lines
+    places = ((line, *line.rpartition(":")) for line in open_reads(memory))
+    return [line for line, path, _, number in places if decides(path, int(number), memory.guess_uses[line])]
 
 
 def _limit_of(error: BaseException, call: tuple[Any, Any] | None, memory: Any) -> str:

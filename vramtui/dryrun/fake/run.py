@@ -1,5 +1,6 @@
 """Start a dry run on fake tensors in a child process and wait for it; this side never imports torch."""
 
+import contextlib
 import json
 import math
 import os
@@ -13,16 +14,21 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
 from vramtui.dryrun.job_command import DryRunJob, Interpreter, job_interpreter
-from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
-from vramtui.dryrun.shield import supervised
+from vramtui.dryrun.reads import leads_on
+from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, is_alike
+from vramtui.dryrun.shield import GRACE, supervised
 from vramtui.probe.peak import is_own
 
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
+CHEAP = 90.0  # seconds from the start in which a run begins that reads other numbers, or takes a condition's other way
+NUMBERS = "rising", "falling"  # as runs read them that follow the first
 START = Path(__file__).with_name("start.py")
 CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
@@ -57,7 +63,7 @@ def trace(
     show_output: bool = False,
 ) -> DryRun:
     """Trace as `run_fake` does, with `interpreter`, or the job's own Python, as `job_interpreter` finds it."""
-    python = str((interpreter or job_interpreter(request.path, engine="fake")).path)
+    python = str((interpreter or job_interpreter(request.path)).path)
     job = DryRunJob(words=(python,), folder=str(Path.cwd()), environment=dict(os.environ), timeout=timeout)
     with tempfile.TemporaryFile() as output:
         return run_fake(request, job, None if show_output else output, progress, cancel)
@@ -70,25 +76,81 @@ def run_fake(
     progress: Callable[[Progress], None] | None,
     cancel: threading.Event | None,
 ) -> DryRun:
+    """Trace, and where the code reads unknown values, again with other ones, if that takes no longer than `CHEAP`.
+
+    Raises:
+        UserError: as `_run_once` has it.
+    """
+    began = time.monotonic()
+    result, reads = _run_once(request, job, output, progress, cancel)
+    seconds = time.monotonic() - began
+    if not reads.lines or job.other_way is None or request.keep_files or len(NUMBERS) * seconds > CHEAP:
+        return result
+    again, others = replace(job, timeout=2 * seconds + GRACE), list[tuple[DryRun, TraceReads]]()
+    with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails with such numbers
+        for numbers in NUMBERS:
+            others.append(_run_once(replace(request, other_numbers=numbers), again, unread, None, cancel))
+    return by_numbers(result, reads, others)
+
+
+def by_numbers(own: DryRun, reads: TraceReads, others: list[tuple[DryRun, TraceReads]]) -> DryRun:
+    """The result, not bounded by what it read if that decided nothing in runs that read other numbers."""
+    differing = [
+        other
+        for other, asked in others
+        if not is_alike(own, other)
+        # Where fewer steps were taken, the same was asked for less often.
+        or asked.requests.keys() != reads.requests.keys()
+        or (last_step(other) == last_step(own) and asked.requests != reads.requests)
+    ]
+    notes = [note for note in own.warnings if not note.startswith(DECIDED)]
+    decided = next((note for note in own.warnings if note.startswith(DECIDED)), "")
+    if len(others) < len(NUMBERS):
+        lines = [line for line in reads.lines if leads_on(line)]
+        note = decided or "\n  ".join((DECIDED, *lines))
+        return replace(own, warnings=(*notes, note), bounded=True) if decided or lines else own
+    if not differing:
+        return replace(own, warnings=tuple(notes), bounded=reads.bounded)
+    most = max(differing, key=lambda other: abs(other.peak_allocated - own.peak_allocated))
+    low, high = sorted((own.peak_allocated, most.peak_allocated))
+    decided = decided or "\n  ".join((DECIDED, *reads.lines))
+    figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)} allocated at the peak with these and other numbers"
+    bounds = own.bounds | dict.fromkeys(re.findall(r"^  (.+:\d+)", decided, re.MULTILINE)[:1], (low, high))
+    return replace(own, warnings=(*notes, f"{decided}\n  {figures}"), bounded=True, bounds=bounds)
+
+
+def last_step(result: DryRun) -> int:
+    return max((row.step for row in result.timeline), default=-1)
+
+
+def _run_once(
+    request: TraceRequest,
+    job: DryRunJob,
+    output: IO[bytes] | None,
+    progress: Callable[[Progress], None] | None,
+    cancel: threading.Event | None,
+) -> tuple[DryRun, TraceReads]:
     """Trace in a child process, which ends when this one does. Raises TraceFailedError if the code cannot be traced,
     TraceTimeoutError if it took too long, CancelledError if `cancel` was set, and after Ctrl-C KeyboardInterrupt with a
     sentence that says what the trace was doing. The only word of `job` is its Python; `output` and `cancel` are as of
     `run_supervised`, and `progress` is called from this thread for each phase that has ended.
     """
     answer, rest, until = ChildLine(), b"", time.monotonic() + (job.timeout or math.inf)
+    reads = TraceReads(lines=(), requests={}, bounded=False)
     last: Progress | None = None
     with tempfile.TemporaryDirectory(prefix="vramtui-", ignore_cleanup_errors=True) as folder:
         answers, scratch = Path(folder, "answers"), Path(folder, "scratch")
         answers.touch()
         scratch.mkdir()
-        asked = request if request.keep_files else msgspec.structs.replace(request, scratch=str(scratch))
+        asked = request if request.keep_files else replace(request, scratch=str(scratch))
         Path(folder, "request").write_text(json.dumps(msgspec.to_builtins(asked)), encoding="ascii")
 
         def is_answered() -> bool:
-            nonlocal answer, last, rest
+            nonlocal answer, last, reads, rest
             *lines, rest = (rest + stream.read()).split(b"\n")
             for line in lines:
                 answer = msgspec.json.decode(line, type=ChildLine)
+                reads = answer.reads or reads
                 if answer.progress is not None:
                     last = last if answer.progress.notice else answer.progress
                     if progress is not None:
@@ -106,7 +168,7 @@ def run_fake(
                 raise KeyboardInterrupt(f"the trace was stopped {_words(last)}") from None
             is_answered()
     if answer.result is not None:
-        return answer.result
+        return answer.result, reads
     printed = ""
     if output is not None:
         output.seek(0)

@@ -33,7 +33,7 @@ class TraceSession(Patches):
         allocator.hold_outside(self.context)
         self.request, self.escape = request, failures.Escape()
         self.memory = SimulatedMemory(allocator, card, Whereabouts())
-        self.memory.values = values.FakeValues(self.memory)
+        self.memory.values = values.FakeValues(self.memory, request.other_numbers)
         self.phases = TraceRecorder(self.memory, request.steps, progress)
         if note := note_on(str(torch.__version__)):
             self.memory.warn(note)

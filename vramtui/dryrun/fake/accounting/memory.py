@@ -3,6 +3,7 @@
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,7 @@ class SimulatedMemory:
         self.refused_at = ""  # the code's line that made it
         self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
         self.guess_uses: dict[str, set[tuple[int, str]]] = {}  # of what is read there, as in `dryrun/values.py`
+        self.requests: Counter[int] = Counter()  # how often each number of bytes was asked for
         self.warnings: dict[str, str] = {}
         self.bounded = False
         self._conf, self._next_address = _configured(), 0x7F00_0000_0000
@@ -112,6 +114,7 @@ class SimulatedMemory:
         if not self.changes and _configured() != self._conf:
             self.reconfigure(_configured())  # set by the code itself, before its first use of CUDA
         allocator = self.allocator
+        self.requests[entry.nbytes] += 1
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
         except AllocatorOutOfMemoryError as error:

@@ -19,7 +19,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.values import COMPARED, GUESS, ORDER, SIZED, OperatorFacts, UnknownError, Values, note_uses_of
+from vramtui.dryrun.reads import HEALTHY
+from vramtui.dryrun.values import (
+    COMPARED,
+    GUESS,
+    ORDER,
+    SIZED,
+    OperatorFacts,
+    OtherNumbers,
+    UnknownError,
+    Values,
+    note_uses_of,
+)
 from vramtui.probe import guards
 from vramtui.probe.peak import is_own
 from vramtui.probe.reads import OWN
@@ -43,17 +54,27 @@ def plainly() -> Any:
 class FakeValues(Values):
     """Values of one session's fake tensors, and the engine that `Values.follow` asks."""
 
-    def __init__(self, memory: SimulatedMemory) -> None:
+    def __init__(self, memory: SimulatedMemory, other_numbers: str = "") -> None:
         super().__init__(torch, lambda tensor: isinstance(tensor, FakeTensor))
+        self.others = OtherNumbers(torch, rises=other_numbers == "rising") if other_numbers else None
+        self.varies = self.others is not None
+        self.falls = other_numbers == "falling"  # where guessed conditions go the other way
         self._memory = memory
         self._turned = itertools.cycle((0, 1 << 20, -(1 << 20)))  # numbers that may end a loop
         self.knowing = contextlib.nullcontext
+        self._is_varied = False  # whether other numbers are given for the last read
         self.noted, self._use = "", COMPARED  # the line of the last read, and what its number is used for
 
     def is_plain(self, one: Any) -> bool:
         return one.layout is torch.strided if isinstance(one, FakeTensor) else super().is_plain(one)
 
     clear = load = staticmethod(lambda *_given: None)  # no memory holds a value
+
+    def vary(self, one: Any) -> Any:
+        """Write other numbers into a tensor that is none of the trace's, whose own are varied where they are read."""
+        if self.others is not None and isinstance(one, torch.Tensor) and not isinstance(one, FakeTensor):
+            self.others.fill(one)
+        return one
 
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
         frame: Any = sys._getframe(1)
@@ -65,6 +86,7 @@ class FakeValues(Values):
         line = self._memory.user_line()
         self.noted = line
         self._memory.guesses_read[line] = self._memory.guesses_read.get(line) or inside
+        self._is_varied = self.varies and not inside.startswith(HEALTHY)
         self.use(line, self._use)
 
     def note_size(self) -> None:
@@ -86,15 +108,17 @@ class FakeValues(Values):
         if not self.noted or type(number) is not float:
             return number
 
-        def way(frame: Any, answer: bool) -> bool:
+        def way(frame: Any, answer: bool, *, can_turn: bool) -> bool:  # noqa: ARG001 - engine cuda's
             known = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
-            return answer if known is None else known[0]
+            return answer if known is None else known[0] != (known[1] and self.falls)
 
         return note_uses_of(number, way, functools.partial(self.use, self.noted))
 
     def answer(self, number: Any) -> Any:
         """Return what the code reads of a guess: another number once a loop has waited long enough for one."""
         self.note()
+        if self.others is not None and self._is_varied:
+            number = self.others.number(number)
         frame: Any = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((_TORCH, *OWN)):
             frame = frame.f_back
@@ -116,6 +140,8 @@ class FakeValues(Values):
             return tensor
         with plainly():
             value = self.value_of(tensor, or_guess=True)
+            if self.others is not None and self._is_varied and (value is None or self.is_guess(tensor)):
+                self.others.fill(value := torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
             return default(tensor.dtype).expand(tensor.shape) if value is None else value
 
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:
@@ -210,8 +236,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         if not isinstance(share, FakeTensor) or share.numel() != 1 or values.value_of(share) is not None:
             return bool(plain(tensor))
         frame = sys._getframe(2)
-        is_torch = frame.f_code.co_filename.startswith(_TORCH)
-        return guards.truth_of(frame, lambda: plain(tensor), values.note, is_torch=is_torch)
+        how = {"is_torch": frame.f_code.co_filename.startswith(_TORCH), "goes_other_way": values.falls}
+        return guards.truth_of(frame, lambda: plain(tensor), values.note, **how)
 
     @patches.around(torch.Tensor, "__reduce_ex__")
     def reduce(plain: Any, tensor: torch.Tensor, proto: Any) -> Any:
