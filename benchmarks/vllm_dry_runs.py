@@ -36,7 +36,7 @@ SAID = {
     "kv_tokens": re.compile(r"GPU KV cache size: ([\d,]+) tokens"),
 }
 DIGITS = {"weights_gib": 2, "kv_gib": 2, "kv_tokens": 0}
-RELEASE = re.compile(r"version (\d[\w.+]*)\s*$")  # in vLLM's banner
+RELEASE = re.compile(r"version (\d+\.[\w.+]+)\s*$")  # in vLLM's banner
 COUNTS_GRAPHS = (0, 21)  # the first release whose cache leaves room for the CUDA graphs (v1/worker/gpu_worker.py, 0.32)
 # Flags of `vramtui estimate`: vLLM's names for them, and those that vLLM does not have.
 FLAGS = {"--tp": "--tensor-parallel-size", "--kv-cache": "--kv-cache-dtype", "--precision": "--dtype"}

@@ -38,6 +38,7 @@ _IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
 _MARKS = (b"KUBERNETES_SERVICE_HOST", *(name.encode() for name, _ in _IMAGES))
 _POD_NAMES = ("POD_NAME", "K8S_POD_NAME", "KUBERNETES_POD_NAME")
 _NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
+VARIABLES = ("KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:\0|$)")
 
@@ -58,10 +59,9 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
     if not is_marked and _is_in_none(groups):
         return None
     if is_marked:
-        wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES)}
         for entry in environment.split(b"\0"):
             name, _, value = entry.decode("utf-8", "replace").partition("=")
-            if name in wanted and _NAME.fullmatch(value):
+            if name in VARIABLES and _NAME.fullmatch(value):
                 known[name] = value
     text = groups.decode("utf-8", "replace")
     for line in text.splitlines():

@@ -11,7 +11,7 @@ from . import ancestors
 from .ancestors import link_target, read_file
 from .containers import LONGEST_CGROUP, container_of
 from .nvml import plain
-from .runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
+from .runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, settings_in, torch_of
 
 RUNTIME = ("module_loading", "torch", "alloc_conf")
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)
@@ -78,7 +78,7 @@ class Processes:
             row["user"] = str(uid)
         words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
         row["command"] = " ".join(words)[: ancestors.LONGEST_COMMAND] or name
-        environment = read_file(f"/proc/{pid}/environ", LONGEST)
+        environment = settings_in(read_file(f"/proc/{pid}/environ", LONGEST))
         rank = rank_of(environment, os.uname().nodename)
         if rank is not None:
             row["rank"] = rank

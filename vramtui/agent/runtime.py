@@ -17,6 +17,7 @@ import stat
 from typing import Any
 
 from .ancestors import link_target
+from .containers import VARIABLES
 
 LONGEST_SETTING = 1024
 MOST_MAPS = 1 << 23  # bytes
@@ -27,7 +28,7 @@ _LIBRARY = rb" (/[^\n]*)/lib/libtorch[a-z_]*\.so"
 _VERSION = rb"""__version__[^=\n]*=\s*['"]([0-9]+\.[0-9]+[0-9A-Za-z.+-]{0,40})['"]"""
 
 
-def module_loading_of(environment: bytes) -> str | None:
+def module_loading_of(environment: bytes) -> Any:  # noqa: ANN401 - the words below, which only the core has as a type
     """`eager` or `lazy`, as CUDA_MODULE_LOADING has it (CUDA C++ Programming Guide, "Lazy Loading"); else None."""
     value = _value(environment, b"CUDA_MODULE_LOADING")
     return {b"EAGER": "eager", b"LAZY": "lazy"}.get(value.upper())
@@ -80,8 +81,6 @@ def program_of(pid: int, command: str, environment: bytes, parent: str = "") -> 
 
 def _value(environment: bytes, name: bytes) -> bytes:
     """A variable's value; nothing where it is not set."""
-    if name not in environment:
-        return b""
     for entry in environment.split(b"\0"):
         key, _, value = entry.partition(b"=")
         if key == name:
@@ -117,7 +116,6 @@ LONGEST_VALUE = 200
 MOST_RANKS = 1 << 20
 # Steps that srun has not made, as the batch script with its SLURM_PROCID of 0 (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
-_TOLD_BY = (b"RANK", b"SLURM_PROCID")
 LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0", "ip6-localhost")  # noqa: S104 - an address that is read
 NAMES = frozenset({
     "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
@@ -126,13 +124,20 @@ NAMES = frozenset({
 })  # fmt: skip
 
 
+_OTHERS = ("CUDA_MODULE_LOADING", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "JPY_SESSION_NAME")
+_ENTRY = re.compile(b"\0((?:" + "|".join((*sorted(NAMES), *VARIABLES, *_OTHERS)).encode() + b")=[^\0]*)")
+
+
+def settings_in(environment: bytes) -> bytes:
+    """The entries of an environment that the functions here read: few have any, and each would go through it all."""
+    return b"\0".join(_ENTRY.findall(b"\0" + environment))
+
+
 def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
     """`job`, `rank`, `size` and `launcher` of a process; None if its job has one process. Nothing is taken from its
     `environment` but the variables in `NAMES`; jobs of one machine are told apart by the name of the `host`.
     """
     known: dict[str, str] = {}
-    if not any(name in environment for name in _TOLD_BY):
-        return None
     for entry in environment.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         text = name.decode("ascii", "replace")

@@ -79,9 +79,7 @@ def dry_run(
     if memory is not None:
         device = device_of(device.name, memory)
     if callable(step):
-        interpreter = own_interpreter()
-        if interpreter.refusal:
-            raise UserError(interpreter.refusal)
+        interpreter = own_interpreter().checked("fake")
         if engine == "cuda":
             raise UserError("a function runs on engine fake; give a script or a command for engine cuda")
         with tempfile.TemporaryDirectory(prefix="vramtui-") as folder:

@@ -391,7 +391,7 @@ def torch() -> Finding:
         message = "no Python within reach has torch; only `dry-run` needs it"
         hint = "Activate the job's environment, or name its Python: vramtui dry-run --python PATH SCRIPT"
         return Finding("torch", "warning", message, hint)
-    usable = [one for one in with_torch if not one.refusal]
+    usable = [one for one in with_torch if not one.refusal()]
     with ThreadPoolExecutor(len(with_torch)) as pool:
         problems = dict(zip(usable, pool.map(import_problem, usable), strict=True))
     broken = [one for one, problem in problems.items() if problem]
@@ -407,7 +407,7 @@ def torch() -> Finding:
             lines.append(f"{one.line()}, which cannot be imported: {problem}")
         else:
             late = " (still loading when this was written)" if problem is None else ""
-            lines.append(f"{one.line()}: {'run' if one.refusal else 'run, dry run'}{late}")
+            lines.append(f"{one.line()}: {'run' if one.refusal() else 'run, dry run'}{late}")
     return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
 
 

@@ -2,10 +2,10 @@
 
 import io
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -44,7 +44,7 @@ CSV_COLUMNS = (
 )
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 WORTH_NAMING = 256 * MIB  # unattributed bytes of one GPU, as on Watch
-LONGEST_TRAFFIC = 1.0  # seconds for all GPUs at once; a driver that takes longer hangs
+LONGEST_TRAFFIC = 0.5  # seconds for one GPU; a driver that takes longer hangs
 FIRST = 40.0  # seconds for all hosts to connect
 SCHEMA = 1
 
@@ -417,20 +417,16 @@ class MeasuredTraffic:
         sample = source.read()
         if not isinstance(source, readings.TrafficSource):
             return sample
-        answers: dict[str, readings.PcieTraffic | readings.Absence] = {}
-        asked = [gpu.uuid for gpu in sample.gpus if gpu.state == "ok" and gpu.pcie_sent is None]
+        from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
-        def ask(uuid: str) -> None:
-            answers[uuid] = source.measure_traffic(uuid)
-
-        threads = [threading.Thread(target=ask, args=(uuid,), daemon=True) for uuid in asked]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONGEST_TRAFFIC / len(threads))
-        known = {uuid: answers.get(uuid, readings.Absence.NO_ANSWER) for uuid in asked}
-        gpus = tuple(readings.with_traffic(gpu, known[gpu.uuid]) if gpu.uuid in known else gpu for gpu in sample.gpus)
-        return msgspec.structs.replace(sample, gpus=gpus)
+        asked = {at: gpu.uuid for at, gpu in enumerate(sample.gpus) if gpu.state == "ok" and gpu.pcie_sent is None}
+        worker: DeadlineWorker[readings.PcieTraffic | readings.Absence] = DeadlineWorker(LONGEST_TRAFFIC)
+        answers = worker.run({at: partial(source.measure_traffic, uuid) for at, uuid in asked.items()})
+        gpus = list(sample.gpus)
+        for at, answer in answers.items():
+            known = readings.Absence.NO_ANSWER if isinstance(answer, Stuck) else answer
+            gpus[at] = readings.with_traffic(gpus[at], known)
+        return msgspec.structs.replace(sample, gpus=tuple(gpus))
 
     def close(self) -> None:
         self._source.close()

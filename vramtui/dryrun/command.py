@@ -335,8 +335,7 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise UserError(
             f"engine fake cannot run {name}, which has kernels of its own: engine cuda on a larger host can"
         )
-    if refusal := interpreter_at(command.python, command.environment).refusal:
-        raise UserError(refusal)
+    interpreter_at(command.python, command.environment).checked("fake")
     conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     request = TraceRequest(
         path=command.script,

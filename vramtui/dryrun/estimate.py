@@ -51,7 +51,7 @@ def request_of(workload: Workload, device: Device) -> TraceRequest:
     if not path.is_file():
         scripts = [str(script) for script in path.parent.glob("*.py")]
         raise UserError(f"{path} does not exist{nearest(str(path), scripts)}, or is a folder")
-    job_interpreter(str(path.resolve()))
+    job_interpreter(str(path.resolve()), engine="fake")
     return TraceRequest(path=str(path.resolve()), function=model.function, arguments=model.arguments, device=device)
 
 

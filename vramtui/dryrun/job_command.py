@@ -18,10 +18,11 @@ from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.dryrun.child import hook_folder
 from vramtui.dryrun.result import JobCommand
-from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_PYTHON, TAKES, release_of
+from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_CUDA, OLDEST_PYTHON, TAKES, release_of
 from vramtui.probe import socket_dir
 
 LIMIT = 4.0  # seconds, of each that is looked at
+Engine = Literal["cuda", "fake"]
 LIMIT_CHOSEN = 30.0  # of one that a job runs under, on a machine that may be busy: no other takes its place for that
 _SILENT = f"it is no Python, or does not answer within {LIMIT_CHOSEN:g} s"
 # What `uv tool install` (uv 0.4 on) and pipx (0.15 on) leave in an environment that they make for one program.
@@ -68,25 +69,30 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str | None = None
     transformers: str | None = None
 
-    @property
-    def refusal(self) -> str:
-        """Why nothing can be traced with it; empty where it can be."""
+    def refusal(self, engine: Engine = "cuda") -> str:
+        """Why this engine, or `fake` for a CPU build, runs nothing with it; empty where it does."""
         if self.torch is None:
             return f"{self.path} ({self.why}) has no torch"
         works = "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
-        if not OLDEST <= release_of(self.torch) <= NEWEST:
-            return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
+        oldest = OLDEST if engine == "fake" or self.cuda is None else OLDEST_CUDA
+        if not oldest <= release_of(self.torch) <= NEWEST:
+            return f"{TAKES}; {self.path} ({self.why}) has {self.torch}; {works}"
         if release_of(self.python or "") < OLDEST_PYTHON:
             needs = ".".join(map(str, OLDEST_PYTHON))
             return f"a dry run needs Python {needs} or newer, and {self.path} ({self.why}) is {self.python}; {works}"
         return ""
+
+    def checked(self, engine: Engine = "cuda") -> "Interpreter":
+        if refusal := self.refusal(engine):
+            raise UserError(refusal)
+        return self
 
     def line(self) -> str:
         built = f"CUDA {self.cuda}" if self.cuda else "CPU build"
         return printable(f"torch {self.torch} ({built}) in {self.path}, Python {self.python}, {self.why}")
 
 
-def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
+def job_interpreter(script: str = "", named: str | None = None, engine: Engine = "cuda") -> Interpreter:
     """The Python that a job runs under: the one that a person names, else the first within reach that has torch.
 
     Raises:
@@ -99,15 +105,13 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
         if program is None:
             raise UserError(f"--python {named}: there is no such program, and no environment in that folder")
         one = _ask(Path(program).absolute(), "--python", limit=LIMIT_CHOSEN)
-        if one.python is None or one.refusal:
-            raise UserError(one.refusal if one.python else f"--python {named}: {_SILENT}")
-        return one
+        if one.python is None:
+            raise UserError(f"--python {named}: {_SILENT}")
+        return one.checked(engine)
     looked: list[str] = []
     for one in interpreters(script, LIMIT_CHOSEN):  # those behind the first with torch are not asked
         if one.torch is not None:
-            if one.refusal:
-                raise UserError(one.refusal)
-            return one
+            return one.checked(engine)
         silent = "" if one.python else f", {_SILENT}"
         looked.append(f"{one.path} ({one.why}{silent})")
     raise UserError(
@@ -204,7 +208,6 @@ _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 # torchrun's options without a value (torch/distributed/run.py, get_args_parser); all others have one.
 _SWITCHES = {"--standalone", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"}
 _OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, socket_dir.CARD)
-Engine = Literal["cuda", "fake"]
 
 
 class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,11 +335,9 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
     if Path(program).name.startswith("python"):
         return program, list(words[1:])
     try:
-        named = _shebang(Path(program))
+        named = _shebang(Path(program), environment.get("PATH", os.defpath))
     except OSError as error:
         raise UserError(f"{printable(program)} cannot be read: {os_reason(error)}") from None
-    if named and Path(named[0]).name == "env" and named[1:]:
-        named = [shutil.which(named[-1], path=environment.get("PATH", os.defpath)) or ""]
     if not named or "python" not in Path(named[0]).name:
         raise UserError(
             f"{printable(words[0])} is not a Python program, which engine fake needs; name the Python command that it "
@@ -345,11 +346,13 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
     return named[0], None
 
 
-def _shebang(path: Path) -> list[str]:
+def _shebang(path: Path, search: str | None = None) -> list[str]:
     is_file = stat.S_ISREG(path.stat().st_mode)
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
-    return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    words = [word for word in os.fsdecode(line[2:]).split() if word[0] != "-"] if line.startswith(b"#!") else []
+    is_found = len(words) > 1 and Path(words[0]).name == "env"
+    return [shutil.which(words[1], path=search) or ""] if is_found else words
 
 
 def _behind_launcher(words: list[str]) -> tuple[int, list[str]]:

@@ -739,11 +739,11 @@ def _become(command: list[str], scratch: str, unchanged: list[str]) -> NoReturn:
 def started_by(pid: int) -> set[int]:
     """The processes that one started, and that these started, as far as they have not ended."""
     parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_bytes().rpartition(b")")[2].split()
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):  # one that has ended is ESRCH, at which `glob` fails
+            number, fields = int(folder.name), (folder / "stat").read_bytes().rpartition(b")")[2].split()
             if fields[0] != b"Z" or int(fields[17]) > 1:  # not where only the first thread has ended
-                parents[int(path.parent.name)] = int(fields[1])
+                parents[number] = int(fields[1])
     started: set[int] = set()
     while more := {one for one, parent in parents.items() if parent in started | {pid}} - started:
         started |= more

@@ -106,9 +106,7 @@ class TestProcess:
     __test__ = False  # for pytest, which takes it for a class of tests
 
     def __init__(self, path: Path, config: pytest.Config) -> None:
-        refusal = own_interpreter().refusal
-        if refusal:
-            raise UserError(refusal)
+        own_interpreter().checked("fake")
         self.path = path
         self._config = config
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process

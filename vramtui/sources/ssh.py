@@ -391,7 +391,7 @@ def backoff(chance: Callable[[], float] = random.random) -> Iterator[float]:
         wait = min(LONGEST_WAIT, 2 * wait)
 
 
-MODULES = ("nvml", "counters", "ancestors", "runtime", "containers", "processes", "stream")  # each after its imports
+MODULES = ("nvml", "counters", "ancestors", "containers", "runtime", "processes", "stream")  # each after its imports
 _PROGRAM = """\
 import sys, types
 def vramtui_agent(sources, interval):

@@ -82,12 +82,14 @@ def test_the_scripts_first_line_and_what_a_person_names(environment: Environment
 
 @pytest.mark.parametrize("receipt", [None, "uv-receipt.toml", "pipx_metadata.json"])
 def test_vramtuis_own_goes_before_path_unless_it_was_made_for_vramtui_alone(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch, receipt: str | None
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, receipt: str | None
 ) -> None:
     own, in_path = environment("own", "2.14.0"), environment("in path", "2.15.0")
     monkeypatch.setattr(sys, "executable", str(own / "bin" / "python"))
     monkeypatch.setattr(sys, "prefix", str(own))
     monkeypatch.setenv("PATH", str(in_path / "bin"))
+    (script := tmp_path / "train.py").write_text("#!/usr/bin/env -S python3 -u\n")
+    assert job_interpreter(str(script)).path == in_path / "bin" / "python3"
     if receipt is None:
         assert job_interpreter().why == "vramtui's own"
         monkeypatch.setattr(sys, "executable", str(environment("without torch", None) / "bin" / "python"))
@@ -109,24 +111,24 @@ def test_nobody_is_asked_behind_the_first_with_torch(
 
 
 @pytest.mark.parametrize("version", ["2.6.0+cu124", "2.11.0", "2.16.0a0+git1234", "1.13.1"])
-def test_a_release_that_cannot_be_traced_is_one_sentence(environment: Environment, version: str) -> None:
+def test_a_release_that_cannot_be_run_is_one_sentence(environment: Environment, version: str) -> None:
     old = environment("old", version)
     with pytest.raises(UserError) as refused:
-        job_interpreter(named=str(old))
+        job_interpreter("", str(old), "fake" if version == "2.11.0" else "cuda")
     assert str(refused.value) == (
-        f"a dry run on fake tensors needs torch 2.12 to 2.15, and {old}/bin/python (--python) has {version}; "
+        "a dry run needs torch 2.12 to 2.15, with engine cuda 2.8 at least; "
+        f"{old}/bin/python (--python) has {version}; "
         "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
     )
 
 
-def test_a_python_that_cannot_be_traced_is_one_sentence() -> None:
-    def refusal(python: str) -> str:
-        return Interpreter(path=Path("/job/bin/python"), why="the job's own", python=python, torch="2.13.0").refusal
+def test_what_runs_follows_from_python_release_and_build() -> None:
+    def refusal(python: str, torch: str = "2.13.0", cuda: str | None = None) -> str:
+        return Interpreter(path=Path("/job/bin/python"), why="", python=python, torch=torch, cuda=cuda).refusal()
 
-    assert refusal("3.9.18").startswith(
-        "a dry run needs Python 3.10 or newer, and /job/bin/python (the job's own) is 3.9.18; `vramtui run` and"
-    )
-    assert (refusal("3.10.0"), refusal("3.14.0")) == ("", "")
+    assert refusal("3.9.18").startswith("a dry run needs Python 3.10 or newer, and /job/bin/python () is 3.9.18; ")
+    assert (refusal("3.10.0"), refusal("3.14.0"), refusal("3.10.0", "2.8.0", "12.8")) == ("", "", "")
+    assert refusal("3.10.0", "2.8.0").startswith("a dry run needs torch 2.12 to 2.15, with engine cuda 2.8 at least; ")
 
 
 def test_nothing_within_reach_names_where_it_was_looked_for(
@@ -169,11 +171,8 @@ def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environmen
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_version_is_read_by_its_release() -> None:
+def test_a_version_is_read_by_its_release_and_one_with_other_rules_has_a_note() -> None:
     assert [release_of(text) for text in ("2.13.0+cu130", "2.9", "main", "")] == [(2, 13), (2, 9), (0, 0), (0, 0)]
-
-
-def test_a_release_with_other_rules_has_a_note() -> None:
     assert note_on("2.13.0+cpu") == ""
     scripts, worst = HELD[2, 14]
     assert f"at most {worst:.2%} off this release's own in {scripts} public scripts" in note_on("2.14.1+cu130")

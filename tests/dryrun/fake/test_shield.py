@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -180,6 +181,12 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "last.pt" in done.stdout
     assert everything(work) == {str(work / "old.pt"): b"old"}
+
+
+def test_a_process_that_has_just_ended_is_none_that_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for call in ("stat", "read_bytes"):
+        monkeypatch.setattr(Path, call, Mock(side_effect=ProcessLookupError))
+    assert shield.started_by(os.getpid()) == set()
 
 
 def test_a_hidden_device_is_the_null_device_in_there_alone(tmp_path: Path) -> None:

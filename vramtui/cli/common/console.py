@@ -82,7 +82,7 @@ def print_table(
     is_bold = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
     rule = "─" * min(sum(widths) + gap * gaps, text_width())
-    sys.stdout.writelines(f"{line}\n" for line in (rule, *lines))
+    sys.stdout.write("".join(f"{line}\n" for line in (rule, *lines)))
 
 
 def table_width() -> int:

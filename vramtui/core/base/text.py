@@ -12,7 +12,7 @@ _MARKS = {"Mn", "Me"}
 # cell, or none of them where it should.
 MOST_MARKS = 4
 _REPLACEMENT = "\ufffd"
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
+_PYTHON = "(python|pypy)[0-9.]*t?"
 _PYTHON_FLAGS = {"-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-q", "-s", "-S"}
 # Characters that a line of 1,000 columns can show, with four marks on each, and of a program's folder before them.
 LONGEST_LINE = 8192
@@ -61,7 +61,7 @@ def brief_command(command: str) -> str:
     """
     program, *rest = command.split(" ")
     name = program.rpartition("/")[2] if program.startswith(("/", "./", "~/")) else program
-    if _PYTHON.fullmatch(name):
+    if re.fullmatch(_PYTHON, name):
         after = [number for number, word in enumerate(rest) if word not in _PYTHON_FLAGS]
         words = rest[after[0] :] if after else []
         if words and words[0] == "-m":

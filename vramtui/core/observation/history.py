@@ -314,7 +314,7 @@ class TrackTable(Mapping[int, Track]):
             self._put_peak(row, used, at, NEVER if interval is None else interval)
         pages, rest = divmod(used, PAGE)
         has_room = count < min(limit, SHORT) and not rest and pages < MOST_PAGES
-        if has_room and at > before and row not in self.longer:  # of thousands most are so
+        if has_room and (at > before or not count) and row not in self.longer:  # of thousands most are so
             self.times[row * SHORT + count], self.pages[row * SHORT + count] = at, pages
             self.counts[row] = count + 1
             return

@@ -3,7 +3,7 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 
 import msgspec
@@ -97,10 +97,10 @@ class Matcher:
     def _search(self, new: dict[_Answer, tuple[Gpu, Process, PresetFile | None]]) -> None:
         """Answer each with its chosen preset, or the first whose own rules hold, with the values of the process."""
         searched = [_searched(process) for _, process, _ in new.values()]
-        # Few of the rules hold for any of them, and few command lines have the longer words of one.
-        all_lines, by_word = "\n".join(searched), dict[str, list[tuple[int, str, _Rule]]]()
+        # Few of the rules hold for any of them, few command lines have the longer words of one, and rules share words.
+        is_there, by_word = cache("\n".join(searched).__contains__), dict[str, list[tuple[int, str, _Rule]]]()
         for at, (key, rule) in enumerate(self._rules):
-            if all(any(word in all_lines for word, _ in words) for words in rule.all):
+            if all(any(is_there(word) for word, _ in words) for words in rule.all):
                 for word in rule.rarest:
                     by_word.setdefault(word, []).append((at, key, rule))
         for line, (answer, (gpu, process, chosen)) in zip(searched, new.items(), strict=True):
@@ -108,6 +108,8 @@ class Matcher:
             if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
                 continue  # the dry run of the process's own command
             near = {place[0]: place for word, places in by_word.items() if word in line for place in places}
+            if not near and chosen is None:
+                continue
             rules = (near[at] for at in sorted(near))
             fitting = (self._get(key) for _, key, rule in rules if rule.holds(line, process.user, gpu.name))
             command = (process.command or "")[:MOST_SEARCHED]

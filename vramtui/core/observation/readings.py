@@ -85,7 +85,7 @@ class Ancestors(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     command: str = ""
 
 
-_WORKER = re.compile(r"(?:TP|PP|DP|EP)\d+")
+_WORKER = r"(?:TP|PP|DP|EP)\d+"
 _runtime_of = lru_cache(Runtime)  # thousands of processes share few
 PROGRAM = "app:"  # how the name of a process begins whose program is known by its folder, or whose notebook is known
 
@@ -144,7 +144,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
             return f"rank {self.rank.rank}/{self.rank.size}"
         name = self.name or ""
         if "::" in name and name != self.command:  # the title of an engine's worker
-            return " ".join(_WORKER.findall(name))
+            return " ".join(re.findall(_WORKER, name))
         return name[len(PROGRAM) :] if name.startswith(PROGRAM) else ""
 
     @property
@@ -451,13 +451,14 @@ def process_key(host: str, gpu: Gpu, process: Process) -> ProcessKey:
     return ProcessKey(host, gpu.uuid, process.pid, process.started_at)
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Sample)
+@lru_cache(1)  # making it takes a millisecond, and most programs decode no sample
+def _decoder() -> msgspec.json.Decoder[Sample]:
+    return msgspec.json.Decoder(Sample)
 
 
 def encode_sample(sample: Sample) -> bytes:
     """A Sample as one line of JSON, without a newline."""
-    return _encoder.encode(sample.in_rows())
+    return msgspec.json.encode(sample.in_rows())
 
 
 def decode_sample(line: bytes | str) -> Sample:
@@ -466,7 +467,7 @@ def decode_sample(line: bytes | str) -> Sample:
     Raises:
         msgspec.DecodeError: not JSON, or not the shape of a Sample (the message names the path).
     """
-    return _decoder.decode(line)
+    return _decoder().decode(line)
 
 
 SILENT_INTERVALS = 3  # without a sample, after which whoever sends them is taken for dead

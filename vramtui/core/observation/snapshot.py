@@ -183,29 +183,25 @@ def take_snapshot(
     """Put together what is known of every process in `sample`; `observed` is what is seen of each, by its peak."""
     holdings = []
     for gpu in sample.gpus:
-        for process in gpu.processes:
+        tracks = history.here(sample.host.name, gpu.uuid).of(gpu.facts)
+        for process, listed in zip(gpu.processes, tracks, strict=True):
             key = process_key(sample.host.name, gpu, process)
             preset_file = matched.get(key)
-            predicted = estimate(preset_file, device_of(gpu)) if preset_file else None
-            track = history.tracks.get(key)
-            comparison = None
-            if preset_file and predicted:
-                peak = track.peak.bytes if track and track.peak else process.used_memory
-                comparison = compare(preset_file.key, predicted, observed(gpu, process, peak), process.used_memory)
-            known: dict[str, Any] = (
-                {}
-                if preset_file is None
-                else {
-                    "preset": preset_file.key,
-                    "is_assumed": preset_file.is_assumed,
-                    "estimate": predicted,
-                    "workload": preset_file.preset.workload,
-                    "comparison": comparison,
-                }
-            )
+            is_known = listed is not None and listed.process.started_at == process.started_at
+            track = listed if is_known else history.tracks.get(key)
+            known: dict[str, Any] = {}
+            if preset_file is not None:
+                known["preset"], known["is_assumed"] = preset_file.key, preset_file.is_assumed
+                known["estimate"] = predicted = estimate(preset_file, device_of(gpu))
+                known["workload"] = preset_file.preset.workload
+                if predicted:
+                    peak = track.peak.bytes if track and track.peak else process.used_memory
+                    ledger = observed(gpu, process, peak)
+                    known["comparison"] = compare(preset_file.key, predicted, ledger, process.used_memory)
             if track is not None:
                 known["peak"], known["gone_at"] = track.peak, track.gone_at
-                if values := track.values:
-                    known["times"], known["values"] = (*track.times, track.last_seen), (*values, values[-1])
+                curve = track.table.curve(track.row)
+                if values := curve.values[0]:
+                    known["times"], known["values"] = (*curve.times, track.last_seen), (*values, values[-1])
             holdings.append(Holding(key=key, gpu_index=gpu.index, process=process, **known))
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)

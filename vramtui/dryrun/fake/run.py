@@ -63,7 +63,7 @@ def trace(
     show_output: bool = False,
 ) -> DryRun:
     """Trace as `run_fake` does, with `interpreter`, or the job's own Python, as `job_interpreter` finds it."""
-    python = str((interpreter or job_interpreter(request.path)).path)
+    python = str((interpreter or job_interpreter(request.path, engine="fake")).path)
     job = DryRunJob(words=(python,), folder=str(Path.cwd()), environment=dict(os.environ), timeout=timeout)
     with tempfile.TemporaryFile() as output:
         return run_fake(request, job, None if show_output else output, progress, cancel)

@@ -2,8 +2,8 @@
 
 import re
 
-# The first and the last one. If a fact of this package changed in between, its constant says with which.
-OLDEST, NEWEST = (2, 12), (2, 15)
+# The first, the first whose CUDA build engine `cuda` takes, and the last. A fact that changed says with which.
+OLDEST, OLDEST_CUDA, NEWEST = (2, 12), (2, 8), (2, 15)
 OLDEST_PYTHON = (3, 10)  # of these releases (Requires-Python of 2.13's metadata)
 # The release whose rules a trace follows, but for attention, the workspaces of cuBLAS and cuDNN and the order of free
 # blocks, which follow the one that runs.
@@ -11,7 +11,8 @@ RULES = (2, 13)
 # Public scripts that ran on fake tensors and under the release's own CUDA build on a stubbed driver in November 2026,
 # and the largest error of allocated memory.
 HELD = {(2, 12): (31, 0.0), (2, 13): (32, 0.0), (2, 14): (31, 0.0), (2, 15): (32, 0.0)}
-TAKES = f"a dry run on fake tensors needs torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+TAKES = f"a dry run needs torch {KNOWN}, with engine cuda {OLDEST_CUDA[0]}.{OLDEST_CUDA[1]} at least"
 
 
 def release_of(version: str) -> tuple[int, int]:

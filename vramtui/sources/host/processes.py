@@ -15,7 +15,7 @@ import msgspec
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, owner_of, parent_of, read_bytes, read_file
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
-from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
+from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, settings_in, torch_of
 from vramtui.core.base.text import ascii_wanted, plain_text, printable
 from vramtui.core.observation.readings import (
     CLOCKS_APART,
@@ -27,7 +27,6 @@ from vramtui.core.observation.readings import (
     ProcessState,
     ProcessType,
 )
-from vramtui.core.schema.models import ModuleLoading
 from vramtui.sources.host.host import PidNamespace
 
 if TYPE_CHECKING:
@@ -77,9 +76,10 @@ class ProcessReader:
         self._turn = 0
         self._users: dict[int, str] = {}
         self._host = os.uname().nodename
-        # What one update has read of processes above others; those of the same parent and user have it in common.
+        # What one update has read of processes above others; those of the same parent and user have it in common, and
+        # control groups too, unless that parent is above their tree: it may start containers, or steps of Slurm.
         self._above: dict[int, dict[str, Any]] = {}
-        self._families: dict[tuple[int | None, int], tuple[dict[str, Any] | None, Ancestors | None, str]] = {}
+        self._families: dict[tuple[int | None, int], tuple[dict[str, Any] | None, Ancestors | None, str, bytes]] = {}
         self.asks_torch = True
         # Seconds of work and processes of the next update: who looks once, as `ps` does, needs all of them.
         self._limits: tuple[float, float] = (math.inf, math.inf)
@@ -186,17 +186,15 @@ class ProcessReader:
             return facts
         # A title that a process gave itself may end without the zero.
         command = os.fsdecode(text.removesuffix(b"\0")).replace("\0", " ")[:LONGEST_COMMAND]
-        environment = read_file(f"/proc/{pid}/environ", LONGEST)
-        rank = rank_of(environment, self._host)
-        loading: ModuleLoading | None = None
-        if (setting := module_loading_of(environment)) is not None:
-            loading = "eager" if setting == "eager" else "lazy"
+        environment = settings_in(read_file(f"/proc/{pid}/environ", LONGEST))
+        rank = rank_of(environment, self._host) if environment else None
         if (parent, owner) not in self._families:
-            above, tree = ancestors_of(pid, seen=self._above, above=parent), None
+            above, tree, groups = ancestors_of(pid, seen=self._above, above=parent), None, b""
             if above is not None:
                 tree = Ancestors(pids=tuple(above["pids"]), command=printable(above["command"]))
-            self._families[parent, owner] = above, tree, parent_of(above, seen=self._above)
-        above, tree, starter = self._families[parent, owner]
+                groups = read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP) if tree.pids else b""
+            self._families[parent, owner] = above, tree, parent_of(above, seen=self._above), groups
+        above, tree, starter, groups = self._families[parent, owner]
         flags = flags_of(command, above)
         # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(
@@ -208,9 +206,9 @@ class ProcessReader:
             else program_of(pid, command, environment, starter) or facts.name,
             command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
-            container=container_of(read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment),
+            container=container_of(groups or read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment),
             ancestors=tree,  # those when it was first seen
-            module_loading=loading,
+            module_loading=module_loading_of(environment),
             torch=torch_of(pid) if self.asks_torch else None,
             alloc_conf=alloc_conf_of(environment),
             absent={},

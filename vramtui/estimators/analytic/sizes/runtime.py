@@ -9,13 +9,12 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import CATEGORIES, Estimate, Part
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.torch_facts.cublas import Workspace, workspace_of
-from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, release_of
+from vramtui.estimators.torch_facts.releases import KNOWN, NEWEST, OLDEST, release_of
 
 if TYPE_CHECKING:
     from vramtui.estimators.allocator.config import AllocatorConfig
 
 ASSUMED = NEWEST  # the release of a job that does not name one
-KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 KEY = "run.alloc_conf"
 UNFOLLOWED = f"{KEY} is not simulated for such a job: what is cached is that of the allocator's defaults"
 SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp, round_size and should_split"
