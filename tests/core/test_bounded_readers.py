@@ -12,7 +12,6 @@ LIBRARIES = {
 READERS = {
     "vramtui/records/recording": "RECORDING bounds a line, `bounded` its sample",
     "vramtui/records/run_history.py": "HISTORY",
-    "vramtui/core/base/compatibility.py": "the text is bounded by who calls it",
     "vramtui/core/observation/readings.py": "`sample_in` bounds what it decodes",
     "vramtui/core/observation/probe_messages.py": "each field has its bounds, LONGEST_MESSAGE the whole",
     "vramtui/core/base/toml.py": "the text is bounded by who calls it",

@@ -76,4 +76,4 @@ def test_what_did_not_change_costs_nothing_and_a_newer_field_is_ignored() -> Non
 @pytest.mark.parametrize(("changes", "said"), rows(__file__, "changes_that_do_not_fit_are_refused"))
 def test_changes_that_do_not_fit_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said):
-        with_changes(moment().sample, {"gpus": changes}, [])
+        with_changes(moment().sample, {"gpus": changes})

@@ -85,18 +85,17 @@ def test_a_number_without_a_prediction_is_said_with_its_line(tmp_path: Path) -> 
 
 
 def test_what_a_newer_version_adds_is_ignored_and_a_new_model_costs_only_its_prediction(tmp_path: Path) -> None:
-    """Presets refuse unknown fields; the same tables in a recording were written by a program."""
     path = tmp_path / "r"
     write(path, (FIRST, {ONE: predicted()}))
     data = path.read_bytes()
-    newer = data.replace(b'"workload":{"model":{', b'"workload":{"fleet":1,"model":{"rotors":[2],', 1)
-    path.write_bytes(newer.replace(b'"estimate":{', b'"estimate":{"sure":true,'))
+    path.write_bytes(data.replace(b'"estimate":{', b'"estimate":{"sure":true,'))
     assert read_recording(path).predictions_at(100.0) == {ONE: predicted()}
     kind = PRESETS[0].preset.model.__struct_config__.tag
-    path.write_bytes(data.replace(f'"kind":"{kind}"'.encode(), b'"kind":"hologram"', 1))
-    recording = read_recording(path)
-    assert (len(recording.samples), recording.predictions_at(100.0)) == (1, {})
-    assert "of a kind that this version does not know" in recording.warnings[0]
+    for new in (b'"kind":"hologram"', f'"rotors":[2],"kind":"{kind}"'.encode()):
+        path.write_bytes(data.replace(f'"kind":"{kind}"'.encode(), new, 1))
+        recording = read_recording(path)
+        assert (len(recording.samples), recording.predictions_at(100.0)) == (1, {})
+        assert "of a kind that this version does not know" in recording.warnings[0]
 
 
 def sample(at: float, used: int) -> Sample:

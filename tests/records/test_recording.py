@@ -186,18 +186,17 @@ def test_how_much_of_a_long_file_is_read_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("used_memory", 1 << 63), ("used_memory", -(1 << 70)), ("started_at", 1e300), ("peak_memory", 1e30)],
+    [
+        ("used_memory", 1 << 63),
+        ("used_memory", -(1 << 70)),
+        ("started_at", 1e300),
+        ("peak_memory", 1e30),
+        ("pid", 1 << 80),
+    ],
 )
-def test_figures_that_no_machine_has_are_unknown_and_told(field: str, value: float, tmp_path: Path) -> None:
-    (sample,) = read_recording(_with_figure(tmp_path, field, value)).samples
-    row = next(gpu for gpu in sample.gpus if gpu.processes).processes[0]
-    assert getattr(row, field) is None
-    assert f".processes[0].{field}" in sample.problems[-1].message
-
-
-def test_a_pid_that_no_machine_has_is_refused_where_it_stands(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"r\.jsonl, line 2: .*pid"):
-        read_recording(_with_figure(tmp_path, "pid", 1 << 80))
+def test_figures_that_no_machine_has_are_refused_where_they_stand(field: str, value: float, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"r\.jsonl, line 2: .*{field}"):
+        read_recording(_with_figure(tmp_path, field, value))
 
 
 def _with_figure(folder: Path, field: str, value: float) -> Path:

@@ -83,33 +83,11 @@ def test_in_any_order(places: list[int], ready: int) -> None:
             assert samples[place] == LONG[place]
 
 
-@pytest.mark.parametrize("value", [b"1152921504606846976", b'"x"', b"[1]", b"1e300", b"9" * 400])
-def test_a_figure_that_is_none_hides_itself_alone(value: bytes) -> None:
-    (sample,) = growing(1)
-    whole = encode_sample(sample).replace(b'"used_memory":7', b'"used_memory":' + value)
-    read = sample_in(whole, None)
-    still, grows = read.gpus[0].processes
-    assert (still.used_memory, grows) == (None, sample.gpus[0].processes[1])
-    assert [problem.message for problem in read.problems] == ["left out: gpus[0].processes[0].used_memory"]
-    change = (
-        b'{"changes":{"taken_at":110.0,"gpus":{"0":{"utilization":5,"processes":{"1":{"used_memory":%s}}}}}}' % value
-    )
-    read = sample_in(change, sample)
-    assert read.gpus[0].processes == (sample.gpus[0].processes[0], msgspec.structs.replace(grows, used_memory=None))
-    assert read.gpus[0].utilization == 5
-    assert [problem.message for problem in read.problems] == ["left out: used_memory"]
-
-
-@pytest.mark.parametrize(("field", "value"), [(b'"pid":7', b'"pid":"x"'), (b'"type":"C"', b'"type":"D"')])
+@pytest.mark.parametrize(("field", "value"), [
+    (b'"pid":7', b'"pid":"x"'), (b'"type":"C"', b'"type":"D"'), (b'"used_memory":7', b'"used_memory":"x"'),
+    (b'"used_memory":7', b'"used_memory":' + b"9" * 400),
+])  # fmt: skip
 def test_what_has_to_be_known_is_not_made_up(field: bytes, value: bytes) -> None:
     (sample,) = growing(1)
     with pytest.raises(msgspec.ValidationError, match=field.decode().split('"')[1]):
         sample_in(encode_sample(sample).replace(field, value), None)
-
-
-def test_a_line_of_wrong_figures_is_looked_at_a_few_times_only() -> None:
-    rows = tuple(Process(pid=pid, type="C", used_memory=7) for pid in range(1000))
-    (sample,) = growing(1)
-    crowded = msgspec.structs.replace(sample, gpus=(msgspec.structs.replace(sample.gpus[0], processes=rows),))
-    with pytest.raises(msgspec.ValidationError, match="used_memory"):
-        sample_in(encode_sample(crowded).replace(b'"used_memory":7', b'"used_memory":"x"'), None)

@@ -7,7 +7,6 @@ own host.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -72,14 +71,12 @@ def is_size(value: int) -> bool:
     return 0 <= value <= LARGEST_SIZE
 
 
-def bounded(
-    sample: readings.Sample, before: readings.Sample | None = None, left_out: Sequence[str] = ()
-) -> readings.Sample:
+def bounded(sample: readings.Sample, before: readings.Sample | None = None) -> readings.Sample:
     """`sample` without impossible figures; the very same if there are none. GPUs and processes keep their places. What
     it shares with the sample `before`, as this function returned that, is not checked again.
     """
     old = () if before is None else before.gpus
-    wrong = [*left_out]
+    wrong: list[str] = []
     gpus = [
         gpu if place < len(old) and gpu is old[place] else _gpu(place, gpu, old[place : place + 1], wrong)
         for place, gpu in enumerate(sample.gpus[:MOST_DEVICES])

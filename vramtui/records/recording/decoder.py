@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from vramtui.core.base.compatibility import NewerFormatError, check_format
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import RECORDING
 from vramtui.core.base.text import printable, shortened
@@ -41,6 +40,21 @@ LONGEST_NAME = 40  # characters of a kind of line, in a warning
 OTHERS = (b'{"job":', b'{"prediction":', b'{"processes":')  # how lines that are not samples begin
 MOST_DAMAGED = 3  # lines in a row
 TOLD_FOR = 60.0  # seconds after a damaged line in which samples say so
+
+
+class NewerFormatError(UserError):
+    """A file was written by a version whose format this one does not know."""
+
+
+def check_format(version: int, known: int) -> None:
+    """See that this version can read it. The number of a format goes up where an older reader would be wrong about what
+    it reads; what only adds fields keeps it, and readers pass over what they do not know. Raises NewerFormatError if it
+    cannot.
+    """
+    if version > known:
+        raise NewerFormatError(
+            f"made by a newer version of vramtui (format {version}, this one reads {known}); upgrade it"
+        )
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,6 @@ from typing import Annotated, Any, TypeVar, overload
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from vramtui.core.base.compatibility import with_known_fields, with_possible_fields
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.observation.bounded_samples import bounded
@@ -40,7 +39,6 @@ from vramtui.core.schema.workload import Workload
 
 BLOCK = 30  # samples at least; a whole one comes once a minute
 READY = 120  # blocks held decoded: two hours with a sample each second
-MOST_MENDED = 8 << 20  # bytes of a line; 16 cards with 1,024 processes are 6 MB
 OF_MORE = 30  # held decoded if there are more than READY
 # Fields that are lists of rows, and what makes two rows the same.
 ROWS = {"gpus": attrgetter("uuid"), "processes": attrgetter("pid", "started_at"), "devices": attrgetter("index")}
@@ -73,9 +71,8 @@ def changes_between(old: msgspec.Struct, new: msgspec.Struct) -> Changes:
     return changes
 
 
-def with_changes(old: Value, changes: Changes, left_out: list[str] | None = None) -> Value:
+def with_changes(old: Value, changes: Changes) -> Value:
     """The value after `old`; what did not change is shared between the two. Fields of a newer version are ignored.
-    `left_out` takes the names of fields with an impossible value, which become None; without it they are an error.
 
     Raises:
         msgspec.ValidationError: the changes do not fit `old`.
@@ -89,22 +86,16 @@ def with_changes(old: Value, changes: Changes, left_out: list[str] | None = None
             continue
         was = getattr(old, name)
         if isinstance(change, dict) and isinstance(was, msgspec.Struct):
-            values[name] = with_changes(was, change, left_out)
+            values[name] = with_changes(was, change)
         elif isinstance(change, dict) and name in ROWS:
             rows = list(was)
             for place, inner in msgspec.convert(change, dict[int, Changes], strict=False, str_keys=True).items():
                 if not 0 <= place < len(rows):
                     raise msgspec.ValidationError(f"number {place} is missing in the sample before")
-                rows[place] = with_changes(rows[place], inner, left_out)
+                rows[place] = with_changes(rows[place], inner)
             values[name] = tuple(rows)
         else:
-            try:
-                values[name] = msgspec.convert(change, fields[name].type, strict=False, str_keys=True)
-            except msgspec.ValidationError:
-                if left_out is None or fields[name].default is not None:
-                    raise
-                values[name] = None
-                left_out.append(name)
+            values[name] = msgspec.convert(change, fields[name].type, strict=False, str_keys=True)
     return msgspec.structs.replace(old, **values)
 
 
@@ -130,23 +121,14 @@ def sample_in(line: bytes, before: Sample | None) -> Sample:
     Raises:
         msgspec.DecodeError: it is not a sample, or does not follow `before` (UnicodeDecodeError also says so).
     """
-    left_out: list[str] = []
     if is_whole(line):
-        try:
-            sample = decode_sample(line)
-        except msgspec.ValidationError:
-            rows = ("gpus", "processes")
-            mended = with_possible_fields(line, Sample, rows, left_out) if len(line) <= MOST_MENDED else None
-            if mended is None:
-                raise
-            sample = mended
-        return bounded(sample, left_out=left_out)
+        return bounded(decode_sample(line))
     changes = msgspec.json.decode(line, type=ChangesLine).changes
     if before is None:
         raise msgspec.ValidationError("these are changes without a sample before them")
     if "taken_at" not in changes:
         raise msgspec.ValidationError("Object missing required field `taken_at`")
-    return bounded(with_changes(before, changes, left_out), before, left_out)
+    return bounded(with_changes(before, changes), before)
 
 
 class Samples(Sequence[Sample]):
@@ -339,7 +321,7 @@ class ReadProcesses:
         """Add a prediction; False if its model or run is unknown to this version."""
         fields = {name: getattr(line, name) for name in Prediction.__struct_fields__}
         try:
-            fields["workload"] = with_known_fields(bytes(line.workload), Workload)
+            fields["workload"] = msgspec.json.decode(line.workload, type=Workload)
         except msgspec.ValidationError:
             self._known[line.number] = None
             return False
