@@ -46,6 +46,8 @@ ENGINES: dict[str, Ask] = {
 }
 
 
+# The types of frozen weights that adapters are trained on, by the kind of denoiser; bitsandbytes packs no convolutions.
+PACKED = {DiffusionTransformerModel: ("fp8", "int8", "nf4", "nf4-double"), UNetModel: ("fp8",)}
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
 KEPT = 16
 
@@ -140,11 +142,13 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
     if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not experts:
         raise UserError("run.quantization = 'mxfp4' is for experts only, and this model has none")
     asked: dict[str, object] = {}
+    denoiser = model.denoiser if isinstance(model, PipelineModel) else model
+    packed = PACKED.get(type(denoiser), ())
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
             "run.lora": run.lora and not isinstance(model, (UNetModel, DiffusionTransformerModel, PipelineModel)),
             "run.lora.use_dora": run.lora and run.lora.use_dora,
-            "run.quantization": run.quantization,
+            "run.quantization": run.quantization and not (run.lora and run.quantization in packed),
             "run.frozen_layers": run.frozen_layers,
             "run.lora.prepare_for_kbit_training": run.lora and run.lora.prepare_for_kbit_training,
             "run.cross_entropy": run.cross_entropy != "full",

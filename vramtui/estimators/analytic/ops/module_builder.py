@@ -51,7 +51,10 @@ class Net:
         self.batch = run.batch_size
         self.lora = run.lora if isinstance(run, TrainRun) else None
         self.trains = self.training and self.lora is None
+        self.packed = run.quantization if isinstance(run, TrainRun) else None
         self.recipe = recipe(run.precision, lora=self.lora)
+        if self.packed == "fp8":  # a plain cast, which autocast undoes (kohya-ss/sd-scripts, `fp8_base`)
+            self.packed, self.recipe = None, msgspec.structs.replace(self.recipe, frozen=1)
         self.card = card_limits(device)
         self.release = torch_of(run)
         self.eager = run.attention == "eager"
@@ -72,10 +75,12 @@ class Net:
         return tapes.borrowed(numel, self.recipe.stream, tapes.EMBEDDINGS, "input")
 
     def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", tapes.Tensor], tapes.Tensor]) -> None:
-        """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, or others hold it."""
+        """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, others hold it, or
+        its answer may be of another type.
+        """
         output = self.stages[-1].tape.output
         apart = output is not None and (
-            output.storage.lives_until_end or (self.lora is not None and not output.tracked)
+            output.storage.lives_until_end or (self.lora is not None and not output.tracked) or self.packed is not None
         )
         alone = int(apart and times > 1)
         for count in (alone, times - alone):
@@ -110,6 +115,7 @@ class Net:
             frozen=tuple(self.frozen),
             trained=tuple(self.trained),
             recipe=self.recipe,
+            quantization=self.packed,
             layers=layers,
             stages=self.stages,
             inputs=inputs,
@@ -174,12 +180,19 @@ class ModuleBuilder:
 
     def dense(self, x: tapes.Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> tapes.Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
-        self.add_parameter(module, outer, inner)
+        packed = self.net.packed
+        if packed is None:
+            self.add_parameter(module, outer, inner)
+        else:
+            self.net.frozen.append(Parameter(module, (outer, inner), self.times, layer=True))
         if bias:
             self.add_parameter(module, outer)
         self.net.linears[module] = None
-        out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
-        self.reads_outside()
+        if packed is None:
+            out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
+            self.reads_outside()
+        else:
+            out = self.ops.packed_linear(x, (outer, inner), module, packed, outside=True, whole=False)
         lora, ops, itemsize = self.net.lora, self.ops, self.net.recipe.weights
         if lora is None or module not in lora.target_modules:
             return out
