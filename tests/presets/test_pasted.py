@@ -1,14 +1,15 @@
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.models import PipelineModel
+from vramtui.core.schema.models import PipelineModel, UNetModel
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import ServeRun, TrainRun
-from vramtui.presets.importers.command_lines import command_in, is_command, service_in
+from vramtui.presets.importers.command_lines import Pasted, command_in, containers_in, is_command, service_in
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_asked
 
@@ -41,6 +42,14 @@ def test_a_service_is_chosen_by_its_name_and_names_are_not_commands() -> None:
         service_in(tables, "f")
     with pytest.raises(UserError, match="no model server called chap"):
         service_in(tables, "f", "chap")
+    pod = {"image": "vllm/vllm-openai:v0.10.1", "name": "a", "args": ["A/B"], "env": [{"name": "X", "valueFrom": {}}]}
+    pod["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
+    manifest = {
+        "kind": "Deployment",
+        "spec": {"template": {"spec": {"containers": [{"image": "nginx", "name": "n"}, pod]}}},
+    }
+    services = {"services": containers_in({"documents": [{"kind": "Service", "spec": {}}, manifest]})}
+    assert service_in(services, "f") == Pasted("vllm serve A/B engine_version=0.10.1", 2, "")
     with pytest.raises(UserError, match="has no service that runs vLLM"):
         service_in({"services": {"db": {"image": "postgres"}}}, "f")
 
@@ -60,7 +69,7 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes
 
 
-def denoiser_of(preset: Preset) -> object:
+def denoiser_of(preset: Preset) -> Any:
     return preset.model.denoiser if isinstance(preset.model, PipelineModel) else preset.model
 
 
@@ -73,6 +82,28 @@ def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: P
     found |= {"lora": lora["rank"], "target_modules": list(lora["target_modules"])}
     found["sample"] = getattr(denoiser_of(preset), "sample_size", None)
     assert {key: found[key] for key in values} == values
+
+
+@pytest.mark.parametrize(("name", "text", "values"), rows(__file__, "files_of_image_trainers"))
+def test_files_of_image_trainers(name: str, text: str, values: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    images = "[general]\n[[datasets]]\nresolution = [768, 768]\nbatch_size = 4\n"
+    (tmp_path / "d.toml").write_text(images)
+    script = (
+        f"accelerate launch flux_train_network.py --config_file {tmp_path / name} --dataset_config {tmp_path}/d.toml"
+    )
+    for asked, batch, side in ((str(tmp_path / name), values["batch_size"], values["sample"]), (script, 4, 768)):
+        preset = preset_asked(asked, LIBRARY).preset
+        run, denoiser = preset.run, denoiser_of(preset)
+        assert isinstance(run, TrainRun)
+        found = {"batch_size": run.batch_size, "sample": denoiser.sample_size, "lora": run.lora and run.lora.rank}
+        found |= {"quantization": run.quantization, "offload": run.offload, "optimizer": run.optimizer}
+        pixels = 8 if isinstance(denoiser, UNetModel) and side == 768 else 1
+        wanted = {key: None if value == "none" else value for key, value in values.items()}
+        assert found == {**wanted, "batch_size": batch, "sample": side // pixels}
+    (tmp_path / name).write_text(text[:-3])
+    with pytest.raises(UserError, match=r"not valid (TOML|JSON)"):
+        preset_asked(str(tmp_path / name), LIBRARY)
 
 
 @pytest.mark.parametrize(("command", "sentence"), rows(__file__, "a_command_without_a_known_model_is_refused"))

@@ -33,6 +33,7 @@ apply_overrides = late("vramtui.presets.overrides:apply_overrides")
 MOST = 5
 LOGS = (".log", ".out", ".txt")
 SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash", *LOGS)
+OPTION_FILES = (".json", ".toml")  # of image trainers, if they are not presets or models
 COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)  # in billions
 _BREAK = re.compile(r"[-_./:]")
@@ -88,7 +89,7 @@ def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     """Return the preset of what a person names: a preset or model, a file of a job, or a command with its options.
     Raises UserError if there is none, or it does not state a job that is known.
     """
-    is_job = len(text.split()) > 1 or text.endswith(SCRIPTS) or COMPOSED.fullmatch(text)
+    is_job = len(text.split()) > 1 or text.endswith((*SCRIPTS, *OPTION_FILES)) or COMPOSED.fullmatch(text)
     preset: PresetFile = (preset_of_job if is_job else preset_named)(text, library, hub=hub)
     return preset
 

@@ -198,6 +198,23 @@ def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Paste
     return msgspec.structs.replace(pasted, gpus=int(counts[0]) if counts else pasted.gpus, others=others)
 
 
+def containers_in(manifest: object) -> dict[str, dict[str, Any]]:
+    """The containers of a Kubernetes manifest, wherever they stand in it, as services of a compose file."""
+    inner = manifest.values() if isinstance(manifest, Mapping) else manifest if isinstance(manifest, list) else ()
+    services = {name: one for part in inner for name, one in containers_in(part).items()}
+    listed = manifest.get("containers") if isinstance(manifest, Mapping) else None
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, Mapping) and "image" in one:
+            variables = [each for each in one.get("env") or () if isinstance(each, Mapping) and "value" in each]
+            count = re.search(r"'nvidia\.com/gpu': '?(\d+)", str(one.get("resources")))
+            services[str(one.get("name"))] = {
+                "image": one["image"], "entrypoint": one.get("command"), "command": one.get("args"),
+                "environment": {each.get("name"): each["value"] for each in variables},
+                "deploy": {"count": int(count[1])} if count else None,
+            }  # fmt: skip
+    return services
+
+
 def _service_words(service: Mapping[str, Any]) -> list[str]:
     """The words that a service runs; empty if it does not serve a model."""
     image = str(service.get("image", "")).lower()

@@ -35,6 +35,7 @@ from vramtui.presets.importers.command_lines import (
     Option,
     Pasted,
     command_in,
+    containers_in,
     is_command,
     read_command_line,
     service_in,
@@ -44,13 +45,16 @@ from vramtui.presets.importers.job_files import (
     files_of,
     not_modelled,
     not_read,
+    option_files,
+    options_in_file,
     read_job_file,
     read_tables,
     with_models_of,
+    with_options_of_files,
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.named_presets import COMPOSED, LOGS, SCRIPTS, preset_known, preset_named
+from vramtui.presets.named_presets import COMPOSED, LOGS, OPTION_FILES, SCRIPTS, preset_known, preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.toml_text import value_text
 
@@ -134,7 +138,7 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
             text += next((f" engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
         elif place is not None and "ollama" in command:
             text += "".join(f" {name}={place.environ[name]}" for name in OLLAMA if name in place.environ)
-        preset_file = derived_preset(text, place)
+        preset_file = derived_preset(text if place is None else with_options_of_files(text, place.find), place)
         match = re.search(rb"^PPid:\s*(\d+)$", read_file(f"{proc}/{pid}/status", LONGEST), re.MULTILINE)
         above = int(match[1]) if match else 0
         if preset_file is not None or above <= 1:
@@ -180,26 +184,34 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
         UserError: it names no model that is known here.
     """
     place = JobPlace(Path.cwd(), "", {name: os.environ[name] for name in STORES if name in os.environ})
-    line, command = read_command_line(pasted.command), pasted.command
+    command = with_options_of_files(pasted.command, place.find)
+    line = read_command_line(command)
     if pasted.gpus is not None and line.find(*LAUNCHED) is None:
         command += f" num_gpus={pasted.gpus}"
     derived = derived_preset(command, place, hub=hub)
-    files, notes = files_of(pasted.command, place.find)
+    files, notes = files_of(command, place.find)
     if derived is None:
         line = with_models_of(line, files)
         family = offers.family_of(line)
         if family == "tensorrt-llm":
             raise UserError("TensorRT-LLM's memory is not estimated; vLLM's, SGLang's and llama.cpp's is")
         option = offers.model_named(line, family)
+        if option is not None and (variable := re.search(r"\$\{?\w+\}?", option.value)):
+            raise UserError(
+                f"{printable(variable[0])} has no value in the command: write the model's name in its place"
+            )
         if option is not None and not option.value.startswith(_PATH_STARTS):
             preset_named(option.value, PresetLibrary(), hub=hub)
         why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
-        ways = notes[0] if notes else "give its model's name to `vramtui estimate`, and its flags"
+        missing = (name for name in option_files(line) if not exists(place.find(name)))
+        lacks = [*notes, *(f"{printable(name)} does not exist" for name in missing)]
+        ways = lacks[0] if lacks else "give its model's name to `vramtui estimate`, and its flags"
         raise UserError(f"the command {why}: {ways}")
     unused = offers.unused_options(line, derived, files)
     unused = [f"{one} (write it before --)" if re.fullmatch(r"--gpu[ =]\w{2,}", one) else one for one in unused]
     unused += [f"the service {name}" for name in pasted.others]
-    words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
+    words = [offers.not_modelled_in(line)]
+    words += [f"Not used: {printable(', '.join(unused))}."] if unused else []
     if pasted.gpus is not None:
         size = re.fullmatch(r"(\d+)gb?", pasted.card, re.IGNORECASE)
         kind, of = ("", f" of {size[1]} GB") if size else (f"{pasted.card} ".lstrip(), "")
@@ -207,7 +219,7 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
     is_said = " is read as " in derived.preset.notes
     if assumed := [key.removeprefix("run.") for key in derived.assumed if not (is_said and key == "model")]:
         words.append(f"Not stated, so assumed: {', '.join(assumed)}.")
-    notes_text = " ".join((*words, *notes, derived.preset.notes)).strip()
+    notes_text = " ".join(filter(None, (*words, *notes, derived.preset.notes)))
     preset = msgspec.structs.replace(derived.preset, notes=notes_text)
     return msgspec.structs.replace(derived, key=derived.key.removeprefix(DERIVED), preset=preset)
 
@@ -323,9 +335,12 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
         text, service = file[1], file[2] or ""
         path = Path(text)
         tables = read_tables(path, text)
-        if isinstance(tables.get("services"), dict):
+        tables = tables if "services" in tables else {"services": containers_in(tables), **tables}
+        if isinstance(tables["services"], dict) and tables["services"]:
             return preset_of_command(service_in(tables, printable(path.name), service), hub=hub)
         return preset_of_job_file(path, library, hub=hub)
+    if text.endswith(OPTION_FILES) and is_plain_file(Path(text)) and (command := options_in_file(Path(text), text)):
+        return preset_of_command(Pasted(shlex.join(command)), hub=hub)
     if text.endswith(SCRIPTS) and is_plain_file(Path(text)):
         with open_plain(Path(text), text)[0] as log:
             script = log.read(LOG.size).decode("utf-8", "replace")

@@ -4,12 +4,14 @@ Only bounded, plain files are read, as dotted keys with their values; nothing in
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
@@ -64,6 +66,58 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
     return JobFile(title, kind, values)
 
 
+# Keys of kohya's GUI (kohya_ss 25) and of SimpleTuner (3.x, docs/OPTIONS.md), and kohya's own options for them.
+_KOHYA = {"max_resolution": "resolution", "LoRA_type": "network_module", "optimizer": "optimizer_type"}
+
+
+def options_in_file(path: Path, title: str) -> tuple[str, ...]:
+    """Return the script and options that a file of kohya's scripts, of their GUI or of SimpleTuner stands for, whatever
+    its tables, or the options of kohya's file of images; none for any other file.
+    """
+    try:
+        tables = read_tables(path, title)
+    except UserError:  # the reader of presets or models says why
+        return ()
+    if isinstance(sets := tables.get("datasets"), list) and sets and isinstance(sets[0], dict):
+        stated = {**tables.get("general", {}), **sets[0]}
+        size = stated.get("resolution", "")
+        size = ",".join(map(str, size)) if isinstance(size, list) else size
+        pairs = (("resolution", size), ("train_batch_size", stated.get("batch_size", "")))
+        return tuple(f"--{name}={value}" for name, value in pairs if value)
+    values = {
+        _KOHYA.get(name, name): value for key, value in _spelt(tables) if (name := key.rpartition(".")[2].lstrip("-"))
+    }
+    signs = {"train_batch_size", "resolution", "network_module"}
+    if "pretrained_model_name_or_path" not in values or not signs & {*values}:
+        return ()
+    if values.pop("model_type", "").lower() == "lora":
+        values["network_module"] = "lora"
+    if "model_family" in values:  # SimpleTuner's, which reads all texts before it trains
+        values["cache_text_encoder_outputs"] = "true"
+    script = "train_network.py" if "network_module" in values else "train.py"
+    stated = {name: value for name, value in values.items() if value.lower() not in SAYS_NOTHING}
+    return (script, *(f"--{name}" if value == "true" else f"--{name}={value}" for name, value in stated.items()))
+
+
+def option_files(line: CommandLine) -> list[str]:
+    """The files of options, by kohya's scripts, that a command line names."""
+    named = (option.value for option in line.options if option.name in {"config_file", "dataset_config"})
+    return [name for name in named if name.endswith((".toml", ".json"))]
+
+
+def with_options_of_files(command: str, find: Callable[[str], Path | None]) -> str:
+    """Return the command with the options of its files before its own."""
+    line = read_command_line(command)
+    stated: dict[str, str] = {}
+    for path, name in ((find(name), name) for name in option_files(line)):
+        words = options_in_file(path, name) if path is not None else ()
+        stated |= {word.partition("=")[0]: word for word in words if word.startswith("--")}
+    own = {f"--{option.name}" for option in line.options}  # these are in force
+    at = next((at for at, word in enumerate(line.words, 1) if word.endswith(line.script)), 1)
+    words = (word for name, word in stated.items() if name not in own)
+    return shlex.join((*line.words[:at], *words, *line.words[at:])) if stated else command
+
+
 def _by_name(path: Path, title: str) -> JobFile | None:
     """Read ZeRO and what is offloaded, or FSDP, from the name of a missing file; None if it has neither."""
     name, is_json = path.stem.lower(), path.suffix == ".json"
@@ -80,21 +134,22 @@ def _by_name(path: Path, title: str) -> JobFile | None:
 
 
 def read_tables(path: Path, title: str) -> dict[str, Any]:
-    """Read a YAML or JSON file of plain values.
+    """Read a YAML, JSON or TOML file of plain values.
 
     Raises:
-        UserError: it cannot be read, or is not YAML or JSON with keys.
+        UserError: it cannot be read, or is none of these with keys.
     """
-    content, is_json = read_plain(path, TRAINING, title), path.suffix == ".json"
+    content, kind = read_plain(path, TRAINING, title), path.suffix[1:].upper().replace("YML", "YAML")
     try:
-        decoded = msgspec.json.decode(content) if is_json else _yaml(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        decoded = msgspec.json.decode(text) if kind == "JSON" else toml.loads(text) if kind == "TOML" else _yaml(text)
     except UnicodeDecodeError:
         raise UserError(f"{title} is not UTF-8 text") from None
     except RecursionError:
         raise UserError(f"{title} is nested too deeply") from None
     except ValueError as error:
         reason = " ".join(printable(str(error)).split())[:120]
-        raise UserError(f"{title} is not valid {'JSON' if is_json else 'YAML'}: {reason}") from None
+        raise UserError(f"{title} is not valid {kind}: {reason}") from None
     if not isinstance(decoded, dict):
         raise UserError(f"{title} has no keys: a table of them is needed")
     return decoded
@@ -128,11 +183,14 @@ def _yaml(text: str) -> object:
                 raise ValueError("too many keys")
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        documents = list(yaml.load_all(text, Loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark is not None else ""
         raise ValueError(f"{place}{getattr(error, 'problem', None) or error}") from None
+    if len(documents) > 1:  # as Kubernetes has them
+        return {"documents": documents}
+    return documents[0] if documents else None
 
 
 def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

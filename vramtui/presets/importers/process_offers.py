@@ -59,7 +59,9 @@ draft_from_model: "Callable[..., Draft]" = late("vramtui.presets.draft:draft_fro
 value_text: Callable[[object], str] = late("vramtui.presets.toml_text:value_text")
 
 PRESET, MODEL_FILE = "preset", "model.config"
-_TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
+_TRAINS = re.compile(r"train|tune|sft|dpo|grpo|rlhf|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
+# Ways to train that need more than the texts and the model: pairs, a reference or reward model, generations.
+_PREFERENCES = re.compile(r"(?:^|[^a-z])(dpo|ipo|kto|orpo|simpo|cpo|grpo|gspo|ppo|rloo|gkd|reward|rm)(?:$|[^a-z])")
 # Ollama's runner is llama.cpp's server with options of the same names.
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
 # DeepSpeed keeps weights in half precision and a master copy; a trainer's switch without it means autocast.
@@ -267,6 +269,15 @@ def run_kind(line: CommandLine, family: str) -> Offer | None:
         return Offer(key="run.kind", value="train", flag=printable(line.script))
     trains = line.find("per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps", "optim")
     return _offer("run.kind", "train", trains) if trains is not None else None
+
+
+def not_modelled_in(line: CommandLine) -> str:
+    """Say in a sentence which way to train on preferences or rewards a command has; empty if it has none."""
+    ways = (option.value for option in line.options if option.name in {"stage", "rlhf_type", "rl"})
+    text = " ".join((PurePath(line.script).stem, *line.words[:3], *ways)).lower()
+    way = _PREFERENCES.search(text)
+    counted = "is not modelled: counted as supervised fine-tuning, without pairs, a reference model or generations."
+    return f"{way[1].upper()} {counted}" if way is not None and _TRAINS.search(text) else ""
 
 
 def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
