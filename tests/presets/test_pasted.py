@@ -42,7 +42,12 @@ def test_a_service_is_chosen_by_its_name_and_names_are_not_commands() -> None:
         service_in(tables, "f")
     with pytest.raises(UserError, match="no model server called chap"):
         service_in(tables, "f", "chap")
-    pod = {"image": "vllm/vllm-openai:v0.10.1", "name": "a", "args": ["A/B"], "env": [{"name": "X", "valueFrom": {}}]}
+    pod: dict[str, Any] = {
+        "image": "vllm/vllm-openai:v0.10.1",
+        "name": "a",
+        "args": ["A/B"],
+        "env": [{"name": "X", "valueFrom": {}}],
+    }
     pod["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
     manifest = {
         "kind": "Deployment",
@@ -85,7 +90,7 @@ def test_a_text_states_the_job(text: str, values: dict[str, object], tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "text", "values"), rows(__file__, "files_of_image_trainers"))
-def test_files_of_image_trainers(name: str, text: str, values: dict[str, object], tmp_path: Path) -> None:
+def test_files_of_image_trainers(name: str, text: str, values: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     images = "[general]\n[[datasets]]\nresolution = [768, 768]\nbatch_size = 4\n"
     (tmp_path / "d.toml").write_text(images)

@@ -114,8 +114,8 @@ def with_options_of_files(command: str, find: Callable[[str], Path | None]) -> s
         stated |= {word.partition("=")[0]: word for word in words if word.startswith("--")}
     own = {f"--{option.name}" for option in line.options}  # these are in force
     at = next((at for at, word in enumerate(line.words, 1) if word.endswith(line.script)), 1)
-    words = (word for name, word in stated.items() if name not in own)
-    return shlex.join((*line.words[:at], *words, *line.words[at:])) if stated else command
+    more = (word for name, word in stated.items() if name not in own)
+    return shlex.join((*line.words[:at], *more, *line.words[at:])) if stated else command
 
 
 def _by_name(path: Path, title: str) -> JobFile | None:
