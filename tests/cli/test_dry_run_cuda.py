@@ -29,6 +29,7 @@ from vramtui.dryrun.shield import Rest, awaits_requests
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, Mode
 from vramtui.probe.peak import PeakHistory
+from vramtui.probe.report import RepeatedPasses
 from vramtui.probe.servers import LISTENS
 
 pytestmark = pytest.mark.slow  # each test starts processes
@@ -340,6 +341,9 @@ def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
     assert result.warnings == ("bounded: it was ended after 30 s, with 3 steps done; later ones may take any more",)
     settled = result_of(msgspec.structs.replace(emulated(), code=code, steps=3, ended_after=30.0))
     assert (settled.bounded, settled.doubts) == (False, ("it was ended after 30 s",))
+    passes = RepeatedPasses().summary(0) | {"is_end": False, "awaits_step": False}
+    repeats = msgspec.structs.replace(emulated(), code=code, peaks={(7, 0): {"passes": passes}}, ended_after=30.0)
+    assert (result_of(repeats).bounded, result_of(repeats).doubts) == (False, ())
     (job,) = emulated().jobs
     hello = msgspec.structs.replace(job.hello or sent.Hello(v=1, pid=7, at=1.0), torch="2.13.0")
     early = msgspec.structs.replace(job, hello=hello, beat=None)

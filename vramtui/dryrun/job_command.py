@@ -35,17 +35,13 @@ import sys
 sys.path[:] = [path for path in sys.path if path]
 import importlib.util, json, os, re
 found = {"python": sys.version.split()[0]}
-for package, file, names in (
-    ("torch", "version.py", {"torch": "__version__", "cuda": "cuda"}),
-    ("transformers", "__init__.py", {"transformers": "__version__"}),
-):
-    spec = importlib.util.find_spec(package)
-    if spec is not None and spec.origin:
-        with open(os.path.join(os.path.dirname(spec.origin), file), encoding="utf-8") as opened:
-            text = opened.read()
-        for key, name in names.items():
-            match = re.search("^" + name + r"\\b[^=]*=\\s*['\\"]([^'\\"]+)", text, re.MULTILINE)
-            found[key] = match.group(1) if match else None
+spec = importlib.util.find_spec("torch")
+if spec is not None and spec.origin:
+    with open(os.path.join(os.path.dirname(spec.origin), "version.py"), encoding="utf-8") as opened:
+        text = opened.read()
+    for key, name in (("torch", "__version__"), ("cuda", "cuda")):
+        match = re.search("^" + name + r"\\b[^=]*=\\s*['\\"]([^'\\"]+)", text, re.MULTILINE)
+        found[key] = match.group(1) if match else None
 print(json.dumps(found))
 """
 # What that version is worth: a library may be missing, or be of another Python's build.
@@ -67,7 +63,6 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     torch: str | None = None
     cuda: str | None = None
-    transformers: str | None = None
 
     def refusal(self, engine: Engine = "cuda") -> str:
         """Why this engine, or `fake` for a CPU build, runs nothing with it; empty where it does."""

@@ -1,11 +1,12 @@
 """Requests and answers of a dry run; without torch, so that both sides of the pipe can read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.fits import Fit, FitVerdict
@@ -99,6 +100,15 @@ def is_alike(one: "DryRun", other: "DryRun") -> bool:
         one.out_of_memory == other.out_of_memory
         and abs(one.peak_allocated - other.peak_allocated) <= SMALL * one.peak_allocated
         and abs(one.peak_reserved - other.peak_reserved) <= SMALL_RESERVED * one.peak_reserved
+    )
+
+
+def repeated(passes: Mapping[str, Any], ended: str = "there") -> str:
+    """A note on a job that was ended in a loop whose passes took the same memory, by `probe.report.RepeatedPasses`."""
+    grown = f", each with {format_bytes(passes['grown'])} more" if passes["grown"] else ""
+    return (
+        f"{printable(passes['place'])} ran {passes['times']:,} times, the last {passes['alike']:,} in the same memory"
+        f"{grown}: the job was ended {ended}; what follows was not seen (--steps 0 runs on to it)"
     )
 
 

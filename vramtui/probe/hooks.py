@@ -20,9 +20,18 @@ if TYPE_CHECKING:
 COMPILED_WARNING = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
+class _Arguments(tuple):  # type: ignore[type-arg] # noqa: SLOT001 - of anything; a tuple has room for no slot
+    """Arguments that an outermost call lets go of as it returns (`_call_impl`, torch/nn/modules/module.py, 2.13)."""
+
+    returned: Callable[[], None]
+
+    def __del__(self) -> None:
+        self.returned()
+
+
 class Hooks:
     """Calls `turn(phase)` when a phase begins, `step_ends(optimizer)` after a step, `call_begins(module)` at a forward
-    of another module than before.
+    of another module than before; and `pass_begins(name)`, if given, at every outermost forward and backward pass.
 
     Phases: `forward` from the outermost module's call on, `backward` from `torch.autograd.backward` on, `step` while
     an optimizer steps. Where `watching` is set to False, only ends of steps are reported, and those only where `rest`
@@ -37,17 +46,20 @@ class Hooks:
         call_begins: Callable[[Any], None],
         step_begins: Callable[[Any], None],
         step_ends: Callable[[Any], None],
+        pass_begins: Callable[[str], None] | None,
     ) -> None:
         self._torch = torch
         self._turn = turn
         self._call_begins = call_begins
         self._step_begins = step_begins
         self._step_ends = step_ends
+        self._pass_begins = pass_begins
         self.watching = True
         self.rest = 0
-        self._counts: dict[int, int] = {}
+        self.counts: dict[int, int] = {}  # of steps, by optimizer
         self._waiting: Any = None  # torch's own table of hooks on every call, and our place in it
         self._key = 0
+        self._is_new = True  # a step or a backward pass has ended since the last call
         self._last_called: Callable[[], Any] = lambda: None
         self._stepping: Any = None
         # A compiler that follows the job's code meets the hook: this is what it knows by itself to be true.
@@ -69,6 +81,8 @@ class Hooks:
                 return backward(*arguments, **named)
             if not self._depth:
                 self._turn("backward")
+                if self._pass_begins is not None:
+                    self._pass_begins("backward")
             self._depth += 1
             try:
                 return backward(*arguments, **named)
@@ -82,34 +96,46 @@ class Hooks:
 
     def begin_again(self) -> None:
         self.watching, self.rest, self._stepping, self._depth = True, 0, None, 0
-        self._counts = {}
+        self.counts = {}
         self._await_call()
 
     @property
     def steps(self) -> int:
         """Steps of the job so far. Where several optimizers take turns, a step of the job is one of each."""
-        return max(list(self._counts.values()), default=0)
+        return max(list(self.counts.values()), default=0)
 
     def _await_call(self) -> None:
         if self._waiting is None:
             handle = self._torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
             self._waiting = handle.hooks_dict_ref()
             self._key = handle.id
-        elif self.watching:
+        self._is_new = True
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self.watching:
             self._waiting[self._key] = self._before_call
 
-    def _before_call(self, module: Any, _arguments: Any) -> None:
+    def _before_call(self, module: Any, arguments: Any) -> Any:
         if self._compiling():
-            return
+            return None
         if threading.current_thread() is not threading.main_thread() or self._depth or self._stepping is not None:
-            return
+            return None
         if module is not self._last_called() and next(self._torch.nn.Module.parameters(module), None) is None:
-            return  # a transform of the data, or a loss: no model; a job's own `parameters` may give a list
+            return None  # a transform of the data, or a loss: no model; a job's own `parameters` may give a list
         self._waiting.pop(self._key, None)
         if module is not self._last_called():
             self._last_called = weakref.ref(module)
             self._call_begins(module)
-        self._turn("forward")
+        if self._is_new:
+            self._turn("forward")
+        self._is_new = False
+        if self._pass_begins is None:
+            return None
+        self._pass_begins(type(module).__name__)
+        inside = _Arguments(arguments)
+        inside.returned = self._put_back
+        return inside
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         # An optimizer that steps others inside of its own step is one; one that failed may begin again.
@@ -121,10 +147,10 @@ class Hooks:
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self.rest:
             self.rest -= 1
-            self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+            self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
             return
         if not self.watching or (self._stepping is not None and self._stepping() is optimizer):
             self._stepping = None
-            self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+            self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
             self._step_ends(optimizer)
             self._await_call()

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .report import SLIGHT
+
 BLOCK = 512  # the CUDA allocator hands out multiples of this
 MOST_EVENTS = 400_000
 MOST_LOOKS = 64  # at one address, where each step has another gradient
@@ -37,6 +39,8 @@ class PeakHistory:
         self._labels: dict[int, list[tuple[int, str, str]]] = {}  # by address
         self.collections: list[tuple[int, int]] = []  # when Python's collector ran by itself, from and to
         self._began = 0
+        self._known: dict[int, dict[str, Any]] = {}  # what `look_back` saw, by device
+        self._highest = 0  # its bytes
 
     def begin(self) -> None:
         gc.callbacks.append(self.note_collection)
@@ -63,15 +67,29 @@ class PeakHistory:
                 if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
                     known.append((time.time_ns() // 1000, kind, name))
 
-    def write(self, folder: str) -> None:
-        """Write what was held at the peak of each device into `folder`."""
-        snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
-        for index, events in enumerate(snapshot["device_traces"]):
-            if events:
-                path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
-                with open(path + ".new", "w", encoding="utf-8") as file:
-                    json.dump(self.summarise(events), file)
-                os.replace(path + ".new", path)  # whole or not there, should the job be ended meanwhile
+    @staticmethod
+    def own_line() -> str:
+        """The innermost line of the job's own code that is running, as `file.py:12`; empty without one."""
+        frame: Any = sys._getframe(1)  # noqa: SLF001 - Python documents it
+        while frame is not None and not is_own(frame.f_code.co_filename):
+            frame = frame.f_back
+        return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+    def look_back(self, peak: int) -> None:
+        """Summarise what was held at a new peak of so many bytes: later the history may have lost its beginning."""
+        if abs(peak - self._highest) > SLIGHT * self._highest:
+            traces = self._torch.cuda.memory._snapshot()["device_traces"]  # noqa: SLF001 - as above
+            self._known = {at: self.summarise(events) for at, events in enumerate(traces) if events}
+            self._highest = peak
+
+    def write(self, folder: str, peak: int, passes: dict[str, Any]) -> None:
+        """Write that into `folder`, with the job's passes."""
+        self.look_back(peak)
+        for index, summary in self._known.items():
+            path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump({**summary, "passes": passes}, file)
+            os.replace(path + ".new", path)  # whole or not there, should the job be ended meanwhile
 
     def summarise(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief

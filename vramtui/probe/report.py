@@ -5,6 +5,7 @@ from __future__ import annotations  # Python 3.8, which a job may run under, kno
 import functools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,17 @@ if TYPE_CHECKING:
 MOST_MOMENTS = 48  # in one message
 MOST_LOADERS = 8  # that are reported
 BLOCK = 512  # the CUDA allocator hands out multiples of this
+# Passes after which a time limit ends a job as its own end would, and after which it ends by itself: more than most
+# samplers have steps, behind which an image is decoded. And the seconds that those take at least.
+ALIKE, ENOUGH, LONG = 16, 256, 30.0
+NO_END = 1 << 30  # steps of a job that runs to its own end
+SLIGHT, MOST_PASSES = 0.005, 10_000  # of the peak; passes in which memory grows by less than that all in all
 LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use
 PATHS: dict[str, tuple[str, ...]] = {
     "allocated": ("allocated_bytes", "all", "current"),
     "allocated_peak": ("allocated_bytes", "all", "peak"),
     "reserved": ("reserved_bytes", "all", "current"),
     "reserved_peak": ("reserved_bytes", "all", "peak"),
-    "active": ("active_bytes", "all", "current"),
-    "active_peak": ("active_bytes", "all", "peak"),
-    "inactive_split": ("inactive_split_bytes", "all", "current"),
-    "inactive_split_peak": ("inactive_split_bytes", "all", "peak"),
     "num_alloc_retries": ("num_alloc_retries",),
     "num_ooms": ("num_ooms",),
 }
@@ -150,6 +152,38 @@ class PhasePeaks:
                     }
                 )
         del self.noted[:-MOST_MOMENTS]
+
+
+class RepeatedPasses:
+    """Calls of models and backward passes, by their line: how often, and how often since memory grew last."""
+
+    def __init__(self) -> None:
+        self.times: Counter[str] = Counter()
+        self.alike: Counter[str] = Counter()
+        self._base, self._grown, self.since = (0, 0, 0), 0, 0.0
+
+    def begin(self, place: str, figures: tuple[int, int, int], now: float) -> None:
+        """A pass begins at a place, with so many bytes allocated, and at the peaks of allocated and reserved so far.
+        Growth that would not matter in 10,000 passes, as of a list of losses, is none.
+        """
+        self._grown = max(now - before for now, before in zip(figures, self._base))  # noqa: B905 - of Python 3.10
+        if place not in self.times or self._grown * MOST_PASSES > SLIGHT * figures[1] * sum(self.alike.values()):
+            self._base, self._grown, self.since = figures, 0, now
+            self.alike.clear()
+        self.times[place] += 1
+        self.alike[place] += 1
+
+    def summary(self, least: int = ALIKE) -> dict[str, Any]:
+        """The most frequent place, and whether its passes repeat: at least so many, and half of all, were alike."""
+        place, alike = max(list(self.alike.items()), key=lambda one: one[1], default=("", 0))
+        grown, times = self._grown // max(1, sum(self.alike.values())), self.times[place]
+        return {
+            "place": place,
+            "times": times,
+            "alike": alike,
+            "grown": grown,
+            "repeat": alike >= max(least, times / 2),
+        }
 
 
 class TensorTotals:

@@ -4,6 +4,7 @@ from __future__ import annotations  # Python 3.8, which a job may run under, kno
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 from . import socket_dir
 from .channel import Channel
 from .hooks import Hooks
-from .report import Counters, Loaders, PhasePeaks, TensorTotals
+from .report import ENOUGH, LONG, Counters, Loaders, PhasePeaks, RepeatedPasses, TensorTotals
 
 LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
@@ -28,7 +29,6 @@ PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new 
 SHARE = 0.002  # of the time that goes by
 HEAD_START = 2_000_000  # ns
 AFTER = 3  # times as much as a hook takes by itself does it cost the job, whose own code has left the caches
-RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
 
 
 class Allowance:
@@ -65,6 +65,7 @@ class ProbeSession:
             call_begins=self._quiet(self.call_begins),
             step_begins=self._quiet(self.step_begins),
             step_ends=self._quiet(self.step_ends),
+            pass_begins=None if peak is None else self._quiet(self.pass_begins),
         )
         self._loaders = Loaders(torch, self._quiet)
         self._reset()
@@ -74,7 +75,8 @@ class ProbeSession:
         self._allowance = Allowance()
         self._moments = PhasePeaks(self._counters)
         self._holdings = TensorTotals(self._torch)
-        self._begun = self._beating = self._ended = self._knows_devices = False
+        self._passes = RepeatedPasses()
+        self._begun = self._beating = self._ended = self._is_steady = self._knows_devices = False
         self._phase, self._step = "build", 0
         self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
 
@@ -165,6 +167,28 @@ class ProbeSession:
             pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
             due = min(self._allowance.missing(), self._last_beat + BEAT - now)
             self._hooks.rest = min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
+
+    def pass_begins(self, name: str) -> None:
+        if _is_data_worker():
+            return
+        now, figures, passes = time.monotonic(), self._figures(), self._passes
+        passes.begin(f"{name} at {self._peak.own_line()}", figures, now)
+        if passes.summary()["repeat"]:
+            self._peak.look_back(figures[1])
+        is_long = self._last and now >= passes.since + LONG and passes.summary(ENOUGH)["repeat"]
+        if is_long and max(passes.alike.values()) % ENOUGH == 0 and not self._awaits_step():
+            self._is_steady = True
+            self.leave()
+
+    def _figures(self) -> Any:
+        """Bytes allocated, and the peaks of allocated and reserved, of all devices."""
+        read = self._counters.read(time.monotonic()).values()
+        return tuple(sum(one[key] or 0 for one in read) for key in ("allocated", "allocated_peak", "reserved_peak"))
+
+    def _awaits_step(self) -> bool:
+        """Return whether there is an optimizer that has not stepped: there is more to come than what runs now."""
+        optimizers = [one for one in gc.get_objects() if issubclass(type(one), self._torch.optim.Optimizer)]
+        return any(not getattr(one, "state", 0) and id(one) not in self._hooks.counts for one in optimizers)
 
     def leave(self) -> None:
         with contextlib.suppress(Exception):
@@ -261,7 +285,7 @@ class ProbeSession:
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),
             devices=self._counters.devices(),
-            **{name: _number_in_environment(names) for name, names in RANKS.items()},
+            rank=_number_in_environment(("RANK", "SLURM_PROCID")),
         )
 
     def _out_of_memory(self, device: int, asked: int, allowed: int, free: int) -> None:
@@ -273,7 +297,7 @@ class ProbeSession:
             limit = int(allowed) if allowed < self._torch.cuda.mem_get_info(device)[1] else None
         with contextlib.suppress(Exception):
             figures = self._counters.read(time.monotonic()).get(int(device), {})
-            sizes = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
+            sizes = {name: figures.get(name) for name in ("allocated", "reserved")}
             sizes.update(asked=int(asked), free=int(free), limit=limit)
             phase = self._phase if self._hooks.watching else None
             self._tell("oom", device=int(device), phase=phase, step=self._hooks.steps, **sizes)
@@ -286,7 +310,9 @@ class ProbeSession:
             self._at_end()
         if self._peak is not None:
             with contextlib.suppress(Exception):
-                self._peak.write(os.environ[socket_dir.REPORTS])
+                how = {"is_end": self._is_steady, "awaits_step": self._awaits_step()}
+                passes = {**self._passes.summary(), **how}
+                self._peak.write(os.environ[socket_dir.REPORTS], self._figures()[1], passes)
         if self._hooks.watching:
             self._note()
         self._beat()

@@ -15,7 +15,7 @@ from vramtui.dryrun import job_command
 from vramtui.dryrun.fake.run import TraceFailedError, trace
 from vramtui.dryrun.job_command import Interpreter, job_interpreter
 from vramtui.dryrun.result import TraceRequest
-from vramtui.estimators.torch_facts.releases import HELD, note_on, release_of
+from vramtui.estimators.torch_facts.releases import release_of
 
 OF_TORCH = (
     "torch", "torchgen", "functorch", "numpy", "numpy.libs", "typing_extensions.py", "sympy", "mpmath", "networkx",
@@ -171,11 +171,8 @@ def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environmen
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_version_is_read_by_its_release_and_one_with_other_rules_has_a_note() -> None:
+def test_a_version_is_read_by_its_release() -> None:
     assert [release_of(text) for text in ("2.13.0+cu130", "2.9", "main", "")] == [(2, 13), (2, 9), (0, 0), (0, 0)]
-    assert note_on("2.13.0+cpu") == ""
-    scripts, worst = HELD[2, 14]
-    assert f"at most {worst:.2%} off this release's own in {scripts} public scripts" in note_on("2.14.1+cu130")
 
 
 @pytest.mark.torch

@@ -386,7 +386,6 @@ net = torch.nn.Conv2d(3, 8, 3).cuda()
 net(torch.randn(4, 3, 32, 32, device="cuda")).sum().backward()
 """
 
-NEWER = "torch 2.15.0+cu130 ran; attention, workspaces and free blocks follow it, other rules are PyTorch 2.13's"
 KERNEL = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
 SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "loader": ("", LOADER, {}),
@@ -453,9 +452,8 @@ def peaks(*bytes_: int) -> Callable[[DryRun], bool]:
         ("all places", lambda result: result.bounded),
         ("all places", lambda result: any("index at" in one and "script.py:6" in one for one in result.warnings)),
         ("all places", lambda result: not says("script.py:10")(result)),
-        ("compiled", lambda result: result.bounded),
-        ("compiled", lambda result: sum("runs as eager code" in one for one in result.warnings) == 3),
-        ("by hand", says("no optimizer of torch.optim is used")),
+        ("compiled", lambda result: result.bounded and str(result.warnings).count("runs as eager code") == 3),
+        ("by hand", says("the last 17 in the same memory: the job was ended there")),
         # the later passes, of eight times the batch, are still in it
         ("by hand", lambda result: result.peak_allocated > (64 << 20) + 64 * 64 * 4 * 2),
         # weights, their gradient, the new one, the result and its gradient, as PyTorch 2.13's CUDA build has them
@@ -464,9 +462,8 @@ def peaks(*bytes_: int) -> Callable[[DryRun], bool]:
         # the largest difference that was measured
         ("convolution", lambda result: result.unseen == int(0.32 * result.peak_reserved) > 0),
         ("convolution", says("cuDNN chooses")),
-        ("convolution", lambda result: result.warnings[0].startswith(NEWER)),
         ("custom", lambda result: result.peak_allocated > 6 << 20),
-        ("views", lambda result: not result.bounded and not says("other rules are")(result)),
+        ("views", lambda result: not result.bounded),
         ("rank", says("rank 0 of 8")),
         ("rank, views", says("rank 0 of 8")),
         # FSDP2 frees the weights that it gathers by emptying their storages; states of the optimizer are DTensors too

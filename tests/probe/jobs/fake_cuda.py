@@ -18,19 +18,14 @@ MIB = 1 << 20
 
 class FakeCuda:
     def __init__(self) -> None:
-        self.now = {"allocated_bytes": 0, "reserved_bytes": 0, "active_bytes": 0, "inactive_split_bytes": 0}
+        self.now = {"allocated_bytes": 0, "reserved_bytes": 0}
         self.peak = dict(self.now)
         self.observers: list[Callable[[int, int, int, int], None]] = []
         self.ooms = 0
         self.allowed = 24 << 30
 
     def hold(self, allocated: int, reserved: int) -> None:
-        self.now = {
-            "allocated_bytes": allocated * MIB,
-            "reserved_bytes": reserved * MIB,
-            "active_bytes": allocated * MIB,
-            "inactive_split_bytes": (reserved - allocated) * MIB // 2,
-        }
+        self.now = {"allocated_bytes": allocated * MIB, "reserved_bytes": reserved * MIB}
         self.peak = {name: max(size, self.peak[name]) for name, size in self.now.items()}
 
     def stats(self, device: int) -> dict[str, Any]:

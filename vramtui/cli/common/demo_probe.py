@@ -60,10 +60,6 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[messages.ObservedJ
             allocated_peak=peak,
             reserved=now,
             reserved_peak=reserved,
-            active=allocated,
-            active_peak=peak,
-            inactive_split=(reserved - peak) // 3,
-            inactive_split_peak=(reserved - peak) // 2,
             num_alloc_retries=0,
             num_ooms=0,
         )

@@ -84,10 +84,6 @@ class MemoryCounters(msgspec.Struct, frozen=True, kw_only=True):
     allocated_peak: Count | None = None
     reserved: Count | None = None
     reserved_peak: Count | None = None
-    active: Count | None = None
-    active_peak: Count | None = None
-    inactive_split: Count | None = None
-    inactive_split_peak: Count | None = None
     num_alloc_retries: Count | None = None
     num_ooms: Count | None = None
 
@@ -126,8 +122,6 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     torch: Text = ""
     devices: Annotated[tuple[ProbeDevice, ...], Meta(max_length=64)] = ()
     rank: Count | None = None
-    local_rank: Count | None = None
-    world_size: Count | None = None
 
 
 class Beat(Message, frozen=True, kw_only=True, tag="beat"):
@@ -161,7 +155,6 @@ class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
     limit: Count | None = None
     allocated: Count | None = None
     reserved: Count | None = None
-    inactive_split: Count | None = None
     phase: ProbePhase | None = None
     step: Count
 

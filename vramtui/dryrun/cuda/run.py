@@ -45,6 +45,7 @@ from vramtui.dryrun.result import (
     TraceRow,
     differing_batches,
     is_alike,
+    repeated,
 )
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import communicator_bytes, nccl_spread
@@ -346,7 +347,9 @@ def result_of(run: CudaRun) -> DryRun:
     has_garbage = max(cyclic, freed) > SMALL * allocated
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
     is_settled = run.steps_done >= SETTLED[0] and 0 < (run.steps or 0) <= SETTLED[1]
-    is_early = run.ended_after is not None and not is_settled
+    passes = known.get("passes", {})
+    repeats = passes.get("repeat", False) and not passes["awaits_step"]
+    is_early = run.ended_after is not None and not is_settled and not repeats
     bounded = bool(run.serves or is_early or unplaced or not_modelled or deciding or convolved or has_garbage)
     doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
     if run.serves:
@@ -354,25 +357,25 @@ def result_of(run: CudaRun) -> DryRun:
     if run.without_device is not None:
         peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
         notes.append(ON_CARD_NOTE.format(*peaks))
+    is_whole = run.steps is not None and not (run.cut_short or run.code or run.serves or run.ended_after is not None)
     unknown = ALL_TAKEN * (text is not None and any(place.takes_all for place in deciding))
-    if run.ended_after is not None:
+    if repeats and (passes["is_end"] or run.ended_after is not None):
+        notes.append(repeated(passes, "there" if passes["is_end"] else f"after {run.ended_after:g} s"))
+    elif run.ended_after is not None:
         doubts.append(f"it was ended after {run.ended_after:g} s")
-        phases = {row.phase for row in rows}
-        is_loop = "forward" in phases and "backward" not in phases  # of inference, perhaps without an end
-        if text is None and torch and not (run.serves or run.steps_done or is_loop):
+        if text is None and torch and passes.get("awaits_step", True) and not (run.serves or run.steps_done):
             unknown = f"{doubts[0]}, before its first step; --timeout gives it more"
         unseen = "later ones may take any more" if is_early else "what follows them was not seen"
         notes.append(f"{'bounded: ' * is_early}{doubts[0]}, with {run.steps_done} steps done; {unseen}")
     elif run.code and run.cut_short:
         doubts.append(f"one process was ended after {run.steps} steps, and the job with {run.code}")
-    elif run.steps is not None and not run.cut_short and not run.code and not run.serves:
+    elif is_whole:
         notes.append(f"its optimizers took {run.steps_done} of the {run.steps} steps after which it was to end")
-        ends = [(one.job.pid, one.job.end) for one in processes if one.job.hello is not None]
-        failed = [
-            f"process {pid} ended with {end.error if end else 'a signal'}" for pid, end in ends if not end or end.error
-        ]
-        if failed and text is None:
-            unknown = f"{failed[0]}, although the job ended with 0"
+    if is_whole and text is None:
+        lost = "" if passes.get("is_end") else "a signal"  # which ends what a process that ends itself has started
+        ends = [(one.job.pid, one.job.end.error if one.job.end else lost) for one in processes if one.job.hello]
+        failed = [f"process {pid} ended with {how}, although the job ended with 0" for pid, how in ends if how]
+        unknown = "".join(failed[:1])
     if text is None:
         asked = max((oom.asked for job in run.jobs for oom in job.ooms), default=refused)
         if asked or sum(one.counters.num_ooms or 0 for one in processes):

@@ -26,7 +26,7 @@ import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest
+from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, repeated
 from vramtui.dryrun.shield import protect
 from vramtui.probe.peak import is_own
 
@@ -188,6 +188,8 @@ def trace_here(
                 )
         except TraceFinished as finished:
             outcome = finished
+            if finished.args:
+                memory.warn(repeated(*finished.args))
         except BaseException as error:  # whatever stopped the code is put in words
             outcome = error
             full = out_of_memory(error, session)

@@ -21,7 +21,7 @@ from vramtui.dryrun.result import Progress, TraceRequest
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
-from vramtui.estimators.torch_facts.releases import note_on, release_of
+from vramtui.estimators.torch_facts.releases import release_of
 
 
 class TraceSession(Patches):
@@ -35,8 +35,6 @@ class TraceSession(Patches):
         self.memory = SimulatedMemory(allocator, card, Whereabouts())
         self.memory.values = values.FakeValues(self.memory, request.other_numbers)
         self.phases = TraceRecorder(self.memory, request.steps, progress)
-        if note := note_on(str(torch.__version__)):
-            self.memory.warn(note)
 
     def __enter__(self) -> Self:
         memory, ranks = self.memory, self.request.ranks

@@ -112,10 +112,10 @@ class BlockPool:
         """All free blocks with memory behind them, by stream and then in order of best fit."""
         return [key[3] for stream in sorted(self.free) for key in self.free[stream]]
 
-    def merge(self, block: Block, other: Block | None) -> int:
-        """Let `block` swallow a free neighbour; the bytes it gained, 0 if it could not."""
+    def merge(self, block: Block, other: Block | None) -> None:
+        """Let `block` swallow a free neighbour, if it can."""
         if other is None or other.allocated or other.pending or other.mapped != block.mapped:
-            return 0
+            return
         if block.prev is other:
             block.address = other.address
             block.prev = other.prev
@@ -130,7 +130,6 @@ class BlockPool:
         else:
             self.remove_unmapped(other)
         block.size += other.size
-        return other.size
 
 
 ALLOCATED, AWAITING, INACTIVE = "active_allocated", "active_awaiting_free", "inactive"

@@ -242,24 +242,20 @@ class CachingAllocator:
             return 0
         if self._waiting.finished:
             self._recycle_finished()
-        heap, stats = self._heap, self.stats
+        heap = self._heap
         rounded = self.config.rounded(size)
         pool = heap.small if rounded <= SMALL_LIMIT else heap.large
         if self._ages:
             pool.searches += 1
         block = best_fit(pool, stream, rounded, self.config) or self._obtain(pool, stream, rounded, size)
-        splits = block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config)
-        if splits:
+        if block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config):
             block = self._split(block, rounded)
-        elif block.area is None and (block.prev is not None or block.next is not None):
-            stats.inactive_split -= block.size
-            stats.inactive_split_blocks -= 1
         self._count = number = self._count + 1
         block.allocated = True
         block.requested = size
         block.number = number
         self._live[number] = block
-        stats.handed_out(block.size, size)
+        self.stats.handed_out(block.size, size)
         return number
 
     def free(self, block_id: int) -> None:
@@ -270,7 +266,6 @@ class CachingAllocator:
         if block is None:
             raise KeyError(f"no live block has the id {block_id}")
         block.allocated = False
-        self.stats.allocations -= 1
         self.stats.allocated -= block.size
         if block.users:
             self._waiting.add(block, block.users)
@@ -309,10 +304,6 @@ class CachingAllocator:
     def block_size(self, block_id: int) -> int:
         """Bytes a live block really holds: what `allocated` counts for it."""
         return self._live[block_id].size if block_id else 0
-
-    def block_address(self, block_id: int) -> int:
-        """Address of a live block; 0 for none."""
-        return self._live[block_id].address if block_id else 0
 
     def segments(self) -> list[SegmentView]:
         """Every segment with its blocks, by address."""
@@ -355,8 +346,6 @@ class CachingAllocator:
 
     def _split(self, rest: Block, size: int) -> Block:
         """The first `size` bytes of a block as a block of their own; the rest goes back to the pool."""
-        stats = self.stats
-        was_split = rest.prev is not None or rest.next is not None
         block = Block(rest.pool, rest.stream, rest.address, size, self._heap.rank_beside(rest), rest.area)
         block.prev, block.next = rest.prev, rest
         if rest.prev is not None:
@@ -365,12 +354,6 @@ class CachingAllocator:
         rest.address += size
         rest.size -= size
         rest.pool.insert(rest)
-        if rest.area is None:
-            if was_split:
-                stats.inactive_split -= size
-            else:
-                stats.inactive_split += rest.size
-                stats.inactive_split_blocks += 1
         return block
 
     def _recycle_finished(self) -> None:
@@ -380,17 +363,9 @@ class CachingAllocator:
     def _recycle(self, block: Block) -> None:
         """A freed block joins its free neighbours and goes back to its pool."""
         stats, pool = self.stats, block.pool
-        stats.active_blocks -= 1
         stats.active -= block.size
         stats.requested -= block.requested
-        size, joined = block.size, 0
         for other in (block.prev, block.next):
-            if other is not None and not other.allocated and pool.merge(block, other):
-                joined += 1
+            if other is not None and not other.allocated:
+                pool.merge(block, other)
         pool.insert(block)
-        if block.area is None:
-            stats.inactive_split -= block.size - size
-            stats.inactive_split_blocks -= joined
-            if block.prev is not None or block.next is not None:
-                stats.inactive_split += block.size
-                stats.inactive_split_blocks += 1

@@ -18,11 +18,7 @@ class Stats:
         reserved: taken from the device.
         active: handed out, or freed and still waiting for another stream.
         requested: as asked for, of the active blocks.
-        inactive_split: free pieces of segments that are partly in use; expandable segments are left out.
         segments: how many pieces the device gave; expandable segments are left out.
-        active_blocks: how many blocks are active.
-        inactive_split_blocks: how many pieces `inactive_split` adds up.
-        allocations: how many blocks are handed out.
         retries: requests for which all cached blocks were released.
         ooms: refused requests.
         device_allocs: calls that took memory from the device.
@@ -31,14 +27,12 @@ class Stats:
     """
 
     __slots__ = (
-        "active", "active_blocks", "allocated", "allocations", "device_allocs", "device_frees", "inactive_split",
-        "inactive_split_blocks", "ooms", "peak_active", "peak_allocated", "peak_requested", "peak_reserved",
-        "peak_segments", "requested", "reserved", "retries", "segments",
+        "active", "allocated", "device_allocs", "device_frees", "ooms", "peak_active", "peak_allocated",
+        "peak_requested", "peak_reserved", "peak_segments", "requested", "reserved", "retries", "segments",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.allocated = self.reserved = self.active = self.requested = self.inactive_split = 0
-        self.segments = self.active_blocks = self.inactive_split_blocks = self.allocations = 0
+        self.allocated = self.reserved = self.active = self.requested = self.segments = 0
         self.retries = self.ooms = self.device_allocs = self.device_frees = 0
         self.reset_peaks()
 
@@ -52,8 +46,6 @@ class Stats:
 
     def handed_out(self, size: int, requested: int) -> None:
         """A block of `size` bytes serves a request of `requested` bytes."""
-        self.allocations += 1
-        self.active_blocks += 1
         self.allocated += size
         self.active += size
         self.requested += requested

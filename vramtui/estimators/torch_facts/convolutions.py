@@ -34,11 +34,8 @@ Direction = Literal["forward", "input", "weight"]
 Mode = Literal["chosen", "limited", "trial", "tried"]
 ALIGNED = 16  # bytes to which the channels of one pixel are padded
 HEADER, HOPPER, FLOAT, HALF = 512, 9, 4, 2
-COMPLEX, WIDEST_SPECTRUM, SMALL_KERNELS = (
-    8,
-    512,
-    1 << 28,
-)  # bytes of a complex number, and of what does not grow with tensors
+# Bytes of a complex number, and of what does not grow with tensors.
+COMPLEX, WIDEST_SPECTRUM, SMALL_KERNELS = 8, 512, 1 << 28
 PLANE = 2  # dimensions of a picture
 MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
 REAL: MeasuredCard = "h100"  # the others are models of cards that cuDNN was given without a device

@@ -4,8 +4,10 @@ import gc
 import re
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -21,6 +23,7 @@ from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
 from vramtui.probe.import_hook import when_imported
 from vramtui.probe.peak import GARBAGE_NOTE, is_asked, is_own, parts_of
+from vramtui.probe.report import ALIKE, ENOUGH, LONG, NO_END, RepeatedPasses
 
 
 class _Stack(threading.local):
@@ -84,16 +87,10 @@ _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IG
 _LARGEST = 10
 _POINTS = 2000
 LEAST_SHARE = 0.01  # of the peak; less does not matter
-# Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
-_STEADY_PASSES = 16
-STEADY_NOTE = (
-    f"no optimizer of torch.optim is used, so no steps are counted: the trace ended after {_STEADY_PASSES} backward "
-    "passes without a new peak"
-)
 
 
 class TraceFinished(BaseException):
-    """Enough steps have been seen. No `except Exception` of the code is to catch it."""
+    """Enough steps have been seen, or the passes that it is given. No `except Exception` of the code is to catch it."""
 
 
 class TraceRecorder:
@@ -108,8 +105,8 @@ class TraceRecorder:
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._memory, self._where, self._steps, self._progress = memory, memory.where, steps, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._busy = self._alike = self._most_garbage = self._before_collection = 0
-        self._last_highest: object = None
+        self._busy = self._most_garbage = self._before_collection = 0
+        self._passes = RepeatedPasses()
         memory.phase = lambda: self.now
         self.begin_again()
 
@@ -165,17 +162,22 @@ class TraceRecorder:
         if is_phase:
             self.end("backward")
             self.now = "input"
-        if not is_outer or self._trains:
-            return
-        # Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak.
-        highest = (self._memory.peak, self._memory.allocator.stats.reserved)
-        self._alike = self._alike + 1 if highest == self._last_highest else 0
-        self._last_highest = highest
-        if self._alike >= _STEADY_PASSES:
-            self._memory.warn(STEADY_NOTE)
+        if is_outer:
+            self._begin_pass("backward")
+
+    def _begin_pass(self, name: str) -> None:
+        """End a job whose passes repeat, if no optimizer has yet to step; one that has none after a few."""
+        now, stats = time.monotonic(), self._memory.allocator.stats
+        place = f"{name} at {Path(self._where.user_line()).name}"
+        self._passes.begin(place, (stats.allocated, self._memory.peak, stats.reserved), now)
+        is_long = self._steps < NO_END and now >= self._passes.since + LONG
+        is_awaited = any(not one.state and one not in self._stepped for one in self.optimizers)
+        is_by_hand = name == "backward" and not self._trains
+        repeats = self._passes.summary(ALIKE + 1 if is_by_hand else ENOUGH)["repeat"]
+        if repeats and (is_by_hand or (is_long and not is_awaited)):
             if self.now == "model":  # no module was called: what the passes held is that phase's
                 self.end("model")
-            raise TraceFinished
+            raise TraceFinished(self._passes.summary())
 
     def install(self, patches: Patches) -> None:
         for handle in (
@@ -248,8 +250,11 @@ class TraceRecorder:
 
     def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
         self._where.entered(module)
-        is_inner = self._busy or len(self._where.running.modules) > 1 or self.now in {"optimizer", "forward"}
+        is_inner = self._busy or len(self._where.running.modules) > 1
         if is_inner or not self._is_model(module):
+            return
+        self._begin_pass(type(module).__name__)
+        if self.now in {"optimizer", "forward"}:
             return
         if self.now == "model":
             self.end("model")

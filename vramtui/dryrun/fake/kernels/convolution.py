@@ -18,8 +18,7 @@ from vramtui.estimators.torch_facts.releases import release_of
 CUDNN_SHARE = 0.32
 CUDNN_NOTE = (
     "cuDNN chooses its convolution algorithms on the card itself; workspaces of those not measured follow the nearest "
-    "that is, or a fitted rule: of 1,500 convolutions of usual nets left out on an H100 89 to 98 % of the workspaces "
-    "forward and of the input's gradient were right within 5 % or 1 MiB, and 78 to 87 % of the weight's"
+    "that is, or a fitted rule: of 1,500 left out on an H100 78 to 98 % were right within 5 % or 1 MiB"
 )
 MODEL_NOTE = (
     "no such card was at hand: workspaces of convolutions are those that cuDNN asks for without a device where this "
@@ -36,10 +35,8 @@ RIGHT, IN_RANGE = 0.76, 0.90
 # more than the device's free memory or the largest cached block are left out; nothing else limits them.
 BENCHMARK_NOTE = (
     "torch.backends.cudnn.benchmark: bounded, from below: the first call of each convolution tries all of cuDNN's "
-    "kernels, takes what the largest asks for, and empties the allocator's cache; the largest that was measured is "
-    "counted, and the peaks of two nets were a third and five sixths too low by it; the bound from above is what the "
-    "card has free by then, {} at the first: kernels that ask for more are not tried; which is fastest only the card "
-    "tells, and the first of cuDNN's own order is counted"
+    "kernels that fit; the largest that was measured is counted, and the peaks of two nets were a third and five "
+    "sixths too low by it; the bound from above is what the card has free by then, {} at the first"
 )
 _SPATIAL_3D = 5
 _CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
