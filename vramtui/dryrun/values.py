@@ -329,7 +329,7 @@ class Values:
             for at, one in enumerate(schema.arguments)
             if one.alias_info is not None and one.alias_info.is_write
         )
-        moves = getattr(self.torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_")
+        moves = getattr(self.torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_", "record_stream")
         is_view = moves or (any(one.alias_info is not None for one in schema.returns) and not written)
         tag = getattr(self.torch.Tag, "nondeterministic_seeded", None)
         facts = self._operators[op] = OperatorFacts(
