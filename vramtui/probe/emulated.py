@@ -120,15 +120,13 @@ def begin_with_forks(begin: Any, self: Any, loader: Any) -> None:
     """
     import multiprocessing
 
-    is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
-    if not is_inherited or multiprocessing.get_start_method() != "spawn":
-        begin(self, loader)
-        return
-    loader.multiprocessing_context = "fork"
+    own = loader.multiprocessing_context
+    is_inherited = multiprocessing.parent_process() is not None and own is None
+    loader.multiprocessing_context = "fork" if is_inherited and multiprocessing.get_start_method() == "spawn" else own
     try:
         begin(self, loader)
     finally:
-        loader.multiprocessing_context = None
+        loader.multiprocessing_context = own
 
 
 @CHANGES.around("triton.runtime.autotuner", "Autotuner.run")

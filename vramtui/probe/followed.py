@@ -179,18 +179,12 @@ class Follower:
             with leave(own):
                 if launches.value != self._seen:  # a kernel of no operator ran, and may have written
                     values.epoch += 1
-                if torch.cuda.is_initialized() and is_capturing():
-                    try:
-                        return run(keys, op, args, kwargs)
-                    finally:  # what kernels will write as often as the graph runs
+                try:
+                    # A graph writes as often as it runs, and `torch.jit` would note what is computed here.
+                    if is_traced() or (torch.cuda.is_initialized() and is_capturing()):
                         for one, _ in values.written_tensors(facts_of(op), args, kwargs):
                             values.lose(one, self)
-                        self._seen = launches.value
-                if is_traced():  # `torch.jit` would note what is computed here
-                    for one, _ in values.written_tensors(facts_of(op), args, kwargs):
-                        values.lose(one, self)
-                    return run(keys, op, args, kwargs)
-                try:
+                        return run(keys, op, args, kwargs)
                     return values.follow(op, args, kwargs, functools.partial(run_inside, keys, op, args, kwargs), self)
                 finally:
                     self._seen = launches.value
@@ -360,6 +354,7 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
 
 CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
 PLACES = "_vramtui_places"  # on a mask: how many hold
+KINDS = "_vramtui_kinds"  # on places that `argmax` gave: how many different ones there can be
 _libraries: list[Any] = []  # of PyTorch, whose registrations end with them
 
 
@@ -372,16 +367,19 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     change(torch, "aten::one_hot", functools.partial(_know_classes, values))
     for name, known in HISTOGRAMS.items():
         change(torch, f"aten::{name}", functools.partial(_share_places, reads, values, known))
-    change(torch, "aten::eq.Scalar", functools.partial(_know_places, values))
-    change(torch, "aten::any.dim", _pass_places)
+    change(torch, "aten::eq.Scalar", functools.partial(_note, PLACES, functools.partial(_places_of_class, values)))
+    change(torch, "aten::any.dim", functools.partial(_note, PLACES, lambda mask, *_: getattr(mask, PLACES, None)))
+    for name in ("argmax", "argmin", "max.dim", "min.dim"):
+        change(torch, f"aten::{name}", functools.partial(_note, KINDS, _kinds_along))
     change(torch, "aten::_coalesce", _count(torch, reads, values, "", lambda sparse: sparse._nnz()), "SparseCUDA")  # noqa: SLF001 - PyTorch documents it
 
-    def pass_checks(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:  # each reads one byte
-        with reads.know_next([0]):
+    def pass_checks(know: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+        with know():
             return kernel.call_boxed(keys, *arguments, **named)
 
-    for name in CHECKED:
-        change(torch, f"aten::{name}", pass_checks)
+    for names, know in ((CHECKED, lambda: reads.know_next([0])), (SOLVED, reads.knowing)):  # a byte that is read is one
+        for name in names:
+            change(torch, f"aten::{name}", functools.partial(pass_checks, know))
     when_imported(
         "torchvision.ops.boxes",
         lambda _: change(torch, "torchvision::nms", _count(torch, reads, values, "", lambda boxes, *_: len(boxes))),
@@ -431,7 +429,7 @@ def _likely(tensor: Any) -> int:
     """All places, or what the operators below know of a mask: its share of a class, or what was compared."""
     base = None if tensor.is_inference() else tensor._base  # noqa: SLF001 - PyTorch's own name for it
     classes = getattr(tensor if base is None else base, CLASSES, 1)
-    return int(getattr(tensor, PLACES, -(-tensor.numel() // classes)))
+    return int(min(tensor.numel(), getattr(tensor, PLACES, -(-tensor.numel() // classes))))
 
 
 def _know_classes(values: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
@@ -463,27 +461,29 @@ def _share_places(reads: Any, values: Any, known: Any, kernel: Any, keys: Any, *
     return answer
 
 
-def _know_places(values: Any, kernel: Any, keys: Any, tensor: Any, other: Any) -> Any:
+def _note(name: str, number_of: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+    """Keep what is known of an operator's answer, or of the places in it, on that."""
+    answer, number = kernel.call_boxed(keys, *arguments, **named), number_of(*arguments)
+    if number is not None:
+        setattr(answer[1] if isinstance(answer, tuple) else answer, name, number)
+    return answer
+
+
+def _places_of_class(values: Any, tensor: Any, other: Any) -> int | None:
     """`classes == number`, of classes that were computed: zeros are all of class 0, and each other class has one."""
-    answer = kernel.call_boxed(keys, tensor, other)
-    if "int" in str(tensor.dtype) and values.value_of(tensor) is None:
-        setattr(answer, PLACES, answer.numel() if other == 0 else min(answer.numel(), 1))
-    return answer
+    is_computed = "int" in str(tensor.dtype) and values.value_of(tensor) is None
+    return (tensor.numel() if other == 0 else 1) if is_computed else None
 
 
-def _pass_places(kernel: Any, keys: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
-    answer = kernel.call_boxed(keys, tensor, *arguments, **named)
-    if hasattr(tensor, PLACES):
-        setattr(answer, PLACES, min(answer.numel(), getattr(tensor, PLACES)))
-    return answer
+def _kinds_along(tensor: Any, dim: int | None = None, *_: Any) -> int:
+    return int(tensor.numel() if dim is None or not tensor.dim() else tensor.shape[dim])
 
 
 COUNTED = {
     "nonzero": _likely,
-    **dict.fromkeys(("_unique", "_unique2", "unique_consecutive"), lambda tensor, *_, **_named: tensor.numel()),
-    "unique_dim": lambda tensor, dim, *_, **_named: tensor.shape[dim],
-    "unique_dim_consecutive": lambda tensor, dim, *_, **_named: tensor.shape[dim],
-    "repeat_interleave.Tensor": lambda tensor, *_, **_named: tensor.numel(),
+    **dict.fromkeys(("_unique", "_unique2"), lambda tensor, *_, **_named: getattr(tensor, KINDS, tensor.numel())),
+    **dict.fromkeys(("unique_dim", "unique_dim_consecutive"), lambda tensor, dim, *_, **_named: tensor.shape[dim]),
+    **dict.fromkeys(("unique_consecutive", "repeat_interleave.Tensor"), lambda tensor, *_, **_named: tensor.numel()),
 }
 HISTOGRAMS = {
     "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),
@@ -491,3 +491,5 @@ HISTOGRAMS = {
 }
 # Those that refuse a negative standard deviation.
 CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")
+# Those that read whether cuSOLVER found no answer, which is zero if it did (native/BatchLinearAlgebra.cpp, 2.13).
+SOLVED = ("_linalg_check_errors", "_linalg_svd")
