@@ -9,8 +9,6 @@ import pytest
 from vramtui.dryrun.reads import leads_on, may_decide, read_places
 
 SHOWN = [
-    "writer.add_scalar('loss', loss.norm(), 3)",
-    "log(f'{loss:.3f}')",
     "wandb.log({'loss': loss.item(), 'step': step})",
     "print(round(float(loss), 5), file=out)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
@@ -18,13 +16,9 @@ SHOWN = [
 ]
 DECIDING = [
     "if loss.item() > 3:\n    stop()",
-    "while loss > 3:\n    step()",
-    "kept = scores[scores > 0]",
     "writer.add_scalar('loss', loss[mask].mean())",
     "self.best = loss.item()",
-    "x = torch.zeros(int(lengths.max()), 4)",
     "meter.update(loss.item(), images.size(0))",
-    "print(n := loss.item())",
     "print(loss.item()); y = 1",
     "this is no Python",
 ]

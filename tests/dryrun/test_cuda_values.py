@@ -96,11 +96,8 @@ def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
 
 
 GUESSED = {
-    "a whole number": "n = int(x.abs().sum().item())\n",
     "a product of a loss": "loss = x.mean().item()\nn = max(1, int(100 * loss))\n",
     "of NumPy": "n = int(numpy.ceil(x.sum().cpu().numpy()).astype(int))\n",
-    "kept in a list": "kept = []\ndef log(v):\n    kept.append(v)\nlog(x.sum().item())\nn = int(sum(kept))\n",
-    "an attribute": "class Kept: pass\nkept = Kept()\nkept.n = x.sum().item() * 2\nn = round(kept.n)\n",
     "another tensor": "t = torch.tensor([x.sum().item(), 3.0])\nn = int(t.max())\n",
     "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
@@ -109,23 +106,32 @@ GUESSED = {
     "a mask of the host": "n = len(x[(x > 0).cpu()])\n",
     "copies in a list": "n = int(torch.tensor([x[0].cpu(), x[1].cpu()]).max())\n",
     "a buffer": "b = torch.zeros(8)\nb[:4].copy_(x[:4])\nb[4:].fill_(3)\nn = int(b.sum().tolist())\n",
+    "a root in an attribute": "class Kept: pass\nkept = Kept()\nkept.v = x.abs().mean().item()\n"
+    "def size(): return int(math.sqrt(kept.v))\nn = size()\n",
+    "through JSON": "n = int(json.loads(json.dumps({'n': x.abs().sum().item()}))['n'])\n",
+    "through a text": "n = int('%.0f' % x.abs().sum().item())\n",
     "the first": "n = sorted([(x.mean().item(), 3), (x.sum().item(), 1 << 14)])[0][1]\n",
 }
 LOGGED = {
-    "an average": "total = None\nfor _ in range(3):\n    v = x.sum().item()\n    total = (total or 0) + v\n"
-    "print(total / 3)\n",
-    "a dictionary": "def step():\n    return x, {'l1': x.mean().item()}\nprint(f\"{step()[1]['l1']:.3f}\")\n",
-    "an attribute": "class Meter:\n    def add(self, loss):\n        self.last, self.all = loss.item(), []\n"
-    "meter = Meter()\nmeter.add(x.mean())\nprint('%.2f' % meter.last, meter.all, json.dumps(meter.all))\n",
     "a result": "def train():\n    total = 0\n    for _ in 'ab':\n        total += x.mean().item()\n    return total\n"
     "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
     "offloads": "b = torch.empty(x.shape)\nb.copy_(x)\nprint(b.cuda()[torch.arange(9)].shape, (x + 1).cpu().mean())\n",
-    "a text": "n = (x > 0).sum().item()\ndef bar(*texts): pass\nbar('%d of %d' % (n, 9), f'{n} of 9')\n",
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
-    "a meter": "kept = []\nclass Meter:\n    def most(self):\n        return max(kept)\nkept += [x.mean().item()]\n"
-    "def show(v):\n    if v > 9:\n        return f'{int(v):,d}'\n    return str(v)\nprint(show(Meter().most()))\n",
     "a rate": "s = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.nn.Parameter(x)]))\n"
     "for _ in 'abc':\n    s.step(x.mean())\n    s.step(x.mean().item())\n",
+    "an average": "class Meter:\n    sum = n = 0\n    def update(self, v):\n"
+    "        self.sum, self.n = self.sum + v, self.n + 1\n        self.avg = self.sum / self.n\n"
+    "meter = Meter()\nfor _ in 'abc':\n    meter.update(float(x.mean()))\n"
+    "print(numpy.sqrt(meter.avg), round(meter.avg, 5))\n",
+    "the best": "best, state = 9.0, None\nfor _ in 'abc':\n    loss = x.mean().item()\n    if loss < best:\n"
+    "        best, state = loss, {'x': x.cpu()}\n",
+    "patience": "class Stop: waited, best = 0, None\nw = torch.nn.Parameter(x)\nsgd = torch.optim.SGD([w])\n"
+    "for _ in 'abc':\n    w.mean().backward()\n    sgd.step()\n    score = -numpy.average([w.mean().item()])\n"
+    "    if Stop.best is None or score >= Stop.best:\n        Stop.best, Stop.waited = score, 0\n"
+    "    else:\n        Stop.waited += 1\n    if Stop.waited >= 2:\n        break\n",
+    "labels": "words = [chr(97 + one) for one in x[:64].view(8, 8).argmax(1).tolist()]\nprint(''.join(words))\n",
+    "no limit": "limit, kl = None, x.mean().cpu().numpy()\nif limit is not None and kl > 1.5 * limit:\n"
+    "    y = torch.zeros(1 << 20, device='cuda')\nprint(numpy.mean([kl]))\n",
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
     "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",
 }
