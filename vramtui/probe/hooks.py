@@ -130,7 +130,7 @@ class Hooks:
         if self._is_new:
             self._turn("forward")
         self._is_new = False
-        if self._pass_begins is None:
+        if self._pass_begins is None or module._backward_hooks or module._backward_pre_hooks:  # noqa: SLF001 - which copy it
             return None
         self._pass_begins(type(module).__name__)
         inside = _Arguments(arguments)
