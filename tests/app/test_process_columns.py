@@ -83,7 +83,8 @@ def names(width: int, *, predicts: bool = False) -> list[str]:
 
 
 def test_columns_come_as_the_width_allows() -> None:
-    assert names(66, predicts=True) == ["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
+    assert names(66, predicts=True) == ["pid", "gpu", "user", "now", "predicted", "delta", "command"]
+    assert names(78, predicts=True) == ["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
     assert names(78) == ["pid", "gpu", "user", "now", "peak", "cpu", "time", "command"]
     assert {"type", "cpu", "host", "time"} <= set(names(118))
     for width in range(60, 240):
@@ -102,10 +103,9 @@ def test_columns_come_as_the_width_allows() -> None:
     # Beside predictions the job comes after them.
     assert "job" not in {column.name for column in columns_for(118, 118, rare=rare)}
     # Beside the estimate at 120 columns, and only where the command would be short otherwise.
-    shared, alone = columns_for(68, 68, user=8), columns_for(68, 68, user=0)
-    assert "user" in {column.name for column in shared}
-    assert "user" not in {column.name for column in alone}
-    assert alone[-1].width - shared[-1].width == next(column.width for column in shared if column.name == "user")
+    shared, alone = columns_for(73, 73, user=8), columns_for(73, 73, user=0)
+    assert {"user", "peak"} & {column.name for column in shared} == {"user"}
+    assert {"user", "peak"} & {column.name for column in alone} == {"peak"}
     assert "user" in {column.name for column in columns_for(180, 180, user=0)}
 
 
@@ -255,14 +255,14 @@ def test_a_quick_prediction_is_marked_and_compared_later() -> None:
         assert shown in " ".join(drawn(one, 120).split())
 
 
-@pytest.mark.parametrize(("user", "least"), [(0, 27), (4, 22), (30, 20)])
-def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int, least: int) -> None:
-    columns = columns_for(68, 68, user=user)
-    assert columns[-1].width >= least
+@pytest.mark.parametrize("user", [0, 4, 30])
+def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int) -> None:
+    columns = columns_for(73, 73, user=user)
+    assert columns[-1].width >= 32
     row = row_of(scenes.process(54321, 1234 * GIB // 10, "python x.py", user="annabell"), 141 * GIB)
     row = msgspec.structs.replace(row, predicted=4 * GIB, preset="p", fraction=34.25, is_assumed=True)
-    values = row_strip(columns, row, PALETTE, 68, None).text.split()
-    assert values[-6:] == ["123.4", "141.0", "~4.0", "+3425", "%", "x.py"]
+    values = row_strip(columns, row, PALETTE, 73, None).text.split()
+    assert values[-5 - (not user) :] == ["123.4", *["141.0"][user:], "~4.0", "+3425", "%", "x.py"]
 
 
 async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:

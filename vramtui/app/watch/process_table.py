@@ -88,6 +88,8 @@ def columns_for(
     if spare < 0:
         every = _shortened(every, user)
         shown -= set() if user else {"user"}
+        if breadth - sum(column.width for column in every if column.name in shown) < COMMAND_LEAST:
+            shown.remove("peak")  # the panel and the graph have that of the chosen process
     widths = {column.name: column.width for column in every}
     # TIME and CPU % are worth shorter columns.
     saved = 0 if predicts else sum(widths.values()) - sum(column.width for column in _shortened(every, user))
