@@ -92,7 +92,7 @@ def test_commands_end_with_no(command: str, setting: str) -> None:
     assert "fits" not in done.stdout
 
 
-@pytest.mark.parametrize(("name", "emulated"), [("GTX1080Ti", True), ("V100", True), ("T4", True), ("A100", False)])
+@pytest.mark.parametrize(("name", "emulated"), [("GTX1080Ti", True), ("V100-16GB", True), ("T4", True), ("A10", False)])
 def test_emulated_bf16_is_said(name: str, emulated: bool) -> None:
     one = vramtui.estimate(PRESET, gpu=name, precision="bf16-mixed")
     assert ("is emulated" in one.fit.note) is emulated

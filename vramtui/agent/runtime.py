@@ -37,9 +37,8 @@ def module_loading_of(environment: bytes) -> Any:  # noqa: ANN401 - the words be
 def alloc_conf_of(environment: bytes) -> str | None:
     """Return the settings of PyTorch's allocator; None if there are none, or they are too long."""
     for name in ALLOC_CONF:
-        value = _value(environment, name)
-        text = value.decode("ascii", "replace")
-        if value and len(value) <= LONGEST_SETTING and text.isprintable():
+        text = _value(environment, name).decode("ascii", "replace")
+        if text and len(text) <= LONGEST_SETTING and text.isprintable():
             return text
     return None
 
@@ -91,24 +90,10 @@ def _value(environment: bytes, name: bytes) -> bytes:
 def _read(path: str, most: int) -> bytes:
     """The first bytes of a plain file; nothing where it is none or may not be read. Never waits for a pipe's end."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return b""
-        parts = []
-        while most > 0:
-            part = os.read(file, min(most, 1 << 14))
-            if not part:
-                break
-            parts.append(part)
-            most -= len(part)
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
 
 
 LONGEST = 1 << 18  # bytes of an environment

@@ -11,7 +11,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
-from vramtui.api.estimation import device_of
+from vramtui.api.estimation import device_of, require_text
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device
 from vramtui.dryrun.command import GpuAnswer, RunTools, engine_of, parse_gpu, prepared
@@ -39,7 +39,7 @@ def dry_run(
     model: object = None,
     optimizer: object = None,
     *,
-    gpu: str = DEFAULT_CARD,
+    gpu: str | None = None,
     memory: str | int | None = None,
     engine: Engine | None = None,
     steps: int = 3,
@@ -61,7 +61,7 @@ def dry_run(
             pickle can send (of a module, or of a script's top level; any, if cloudpickle is installed).
         model: a module on the CPU or on meta; a copy of it is on "cuda" when the function is called.
         optimizer: the optimizer of its parameters.
-        gpu: the GPU, or several of one kind: `"RTX4090"`, `"8xH100"`.
+        gpu: the GPU, or several of one kind: `"RTX4090"`, `"8xH100"`; an H100 by default.
         memory: its memory, if it is another: bytes or text like `"24GiB"`.
         engine: `"cuda"`, PyTorch's CUDA build on a simulated GPU, or `"fake"`, fake tensors; None: the one that
             the job's PyTorch has.
@@ -75,7 +75,8 @@ def dry_run(
     Raises:
         UserError: no torch is within reach, the GPU is not known, or the code failed.
     """
-    device, count = parse_gpu(gpu)
+    require_text(gpu=gpu, python=python, alloc_conf=alloc_conf)
+    device, count = parse_gpu(gpu or DEFAULT_CARD)
     if memory is not None:
         device = device_of(device.name, memory)
     if callable(step):
@@ -93,7 +94,7 @@ def dry_run(
             except TraceTimeoutError as late:
                 fewer = "steps=1, " if steps > 1 else ""
                 raise UserError(f"{late}; {fewer}smaller data or a longer timeout= let it come to its end") from None
-    if not isinstance(step, (str, os.PathLike, Sequence)):
+    if not step or isinstance(step, bytes) or not isinstance(step, (str, os.PathLike, Sequence)):
         raise UserError(f"step is {step!r}, of type {type(step).__name__}: give a command, a file or a function")
     words = (os.fspath(step),) if isinstance(step, (str, os.PathLike)) else tuple(map(str, step))
     conf = {"PYTORCH_CUDA_ALLOC_CONF": alloc_conf} if alloc_conf else {}

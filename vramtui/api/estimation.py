@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device, on_card, size_note
 from vramtui.core.estimate.estimate import TITLES, Estimate, Ledger, Part
 from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.schema.preset import Preset, PresetFile
@@ -25,6 +27,7 @@ from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import preset_asked
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
+from vramtui.presets.toml_text import value_text
 
 TABLES = ("model", "parallel")
 OWN_CODE = (
@@ -50,16 +53,17 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     if isinstance(model, (str, os.PathLike)):
         preset_file = preset_asked(os.fspath(model), PresetLibrary())
     elif isinstance(model, Preset):
-        preset_file = PresetFile(key=model.name, path="", bundled=False, preset=model)
+        words = (f"precision={model.run.precision}",)
+        preset_file = PresetFile(key=model.name, path="", bundled=False, preset=model, settings=words)
     else:
         preset_file = model if isinstance(model, PresetFile) else _of_tables(model)
     require_text(job_file=job_file)
     if isinstance(job_file, (str, os.PathLike)):
         preset_file = with_job_file(preset_file, Path(os.fspath(job_file)), PresetLibrary())
-    values = dict(_spelled(preset_file, settings))
+    stated = [f"{key}={value}" for key, value in dict(_spelled(preset_file, settings)).items()]
     with option_words():
-        preset = apply_overrides(preset_file.preset, [f"{key}={value}" for key, value in values.items()])
-    return msgspec.structs.replace(preset_file, preset=preset)
+        preset = apply_overrides(preset_file.preset, stated)
+    return msgspec.structs.replace(preset_file, preset=preset, settings=(*preset_file.settings, *stated))
 
 
 def _of_tables(model: object) -> PresetFile:
@@ -80,7 +84,8 @@ def _of_tables(model: object) -> PresetFile:
         except msgspec.ValidationError as error:
             faults = find_faults(whole)
             raise UserError(faults[0].sentence if faults else str(error)) from None
-        return PresetFile(key=preset.name, path="", bundled=False, preset=preset)
+        stated = tuple(f"{key}={value}" for key, value in whole["run"].items())
+        return PresetFile(key=preset.name, path="", bundled=False, preset=preset, settings=stated)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(dict(tables), default=str), encoding="utf-8")
@@ -105,7 +110,7 @@ def _spelled(preset_file: PresetFile, settings: Mapping[str, object]) -> Iterato
         yield from _flat(key, value)
     lora = settings.get("lora")
     if isinstance(lora, Mapping) and "target_modules" not in lora and adapted_modules(preset_file.preset.model):
-        yield "run.lora.target_modules", _toml(adapted_modules(preset_file.preset.model))
+        yield "run.lora.target_modules", value_text(adapted_modules(preset_file.preset.model))
 
 
 def _flat(key: str, value: object) -> Iterator[tuple[str, str]]:
@@ -113,21 +118,11 @@ def _flat(key: str, value: object) -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from _flat(f"{key}.{name}", part)
     elif value is not None:
-        yield key, _toml(value)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value) if isinstance(value, (str, bool, int, float)) else json.dumps(str(value))
+        yield key, value_text([*value] if isinstance(value, (set, frozenset)) else value)
 
 
 def require_text(**given: object) -> None:
-    """Check that each argument is text or a path, or None.
-
-    Raises:
-        UserError: one is neither.
-    """
+    """Check that each argument is text or a path, or None. Raises UserError if one is neither."""
     for name, value in given.items():
         if value is not None and not isinstance(value, (str, os.PathLike)):
             raise UserError(f"{name} is {value!r}, of type {type(value).__name__}: give text")
@@ -139,7 +134,7 @@ def option_words() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(str(error).removeprefix("--set ").replace("--method ", "method ")) from None
+        raise UserError(re.sub("--(set|vary) |--(?=method )", "", str(error))) from None
 
 
 class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +208,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """The totals and the parts, a line each."""
-        lines = [f"{self.preset.key}: {format_bytes(self.process)}{self._verdict()}"]
+        lines = [f"{self.preset.key}:{self._verdict() or f' {format_bytes(self.process)}'}"]
         width = max(len(part.name) for part in self.parts)
         lines += [
             f"  {part.name:<{width}}  {format_bytes(part.at_peak):>10}  {part.formula}"
@@ -334,8 +329,8 @@ def estimate(
     True
     """
     require_text(method=method)
-    preset_file = preset_for(model, settings, job_file)
     device = device_of(gpu, memory)
+    preset_file = on_card(preset_for(model, settings, job_file), device)
     with option_words():
         answers = estimates_by(method, preset_file.preset.workload, device)
     if len(answers) != 1:
@@ -375,7 +370,8 @@ def fit(
     """
     if gpu is None and memory is None:
         raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
-    preset_file, device = preset_for(model, settings, job_file), device_of(gpu, memory)
+    device = device_of(gpu, memory)
+    preset_file = on_card(preset_for(model, settings, job_file), device)
     planner = Planner(ANALYTIC, preset_file.preset.workload, device, gpus, exact=DEFAULT)
     return FitReport(preset=preset_file, device=device, plan=planner.plan(), _planner=planner)
 
@@ -388,10 +384,13 @@ def device_of(gpu: str | None, memory: str | int | None) -> Device:
     """
     require_text(gpu=gpu)
     if memory is None:
-        return chosen_device(gpu, None)
+        device = chosen_device(gpu, None)
+        if note := size_note(gpu, device):
+            warnings.warn(note, stacklevel=3)  # the line of the caller's that names it
+        return device
     device = card(gpu or DEFAULT_CARD)
-    if not isinstance(memory, int):
-        require_text(memory=memory)
+    if type(memory) not in (int, str):
+        raise UserError(f"memory is {memory!r}, of type {type(memory).__name__}: give bytes, or text like 24GiB")
     size = parse_size(memory) if isinstance(memory, str) else memory
     if size <= 0:
         raise UserError(f"memory {memory} must be greater than 0")

@@ -4,8 +4,7 @@ import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 
 from vramtui import probe
 from vramtui.api.estimation import JobEstimate, require_text
@@ -16,9 +15,6 @@ from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample, Source
 from vramtui.sources.probe_listener import ProbeListener
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 LAST_BEAT = 1.0  # seconds for the probe's last message; it sends one every 0.4
 
@@ -84,6 +80,8 @@ def observe(predicted: JobEstimate | None = None) -> Iterator[ObservedRun]:
     def own() -> ObservedJob | None:
         return next((job for job in listener.jobs() if job.pid == os.getpid()), None)
 
+    if not isinstance(predicted, JobEstimate | None):
+        raise UserError(f"predicted is {predicted!r}: give what vramtui.estimate returned")
     run = ObservedRun(predicted)
     listener = ProbeListener(f"observe-{os.getpid()}-{time.monotonic_ns()}")
     try:
@@ -156,7 +154,11 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
         source.close()
 
 
-class SampleStream:
+_Closed = AbstractContextManager["SampleStream"]
+_ClosedLater = AbstractAsyncContextManager["SampleStream"]
+
+
+class SampleStream(Iterator[Sample], AsyncIterator[Sample], _Closed, _ClosedLater):
     """Sample after sample, for `for` and for `async for`; the latter waits on a thread, so that the loop goes on. In
     `with`, or `async with`, it is closed at the end.
 
@@ -170,18 +172,12 @@ class SampleStream:
         self._interval = interval
         self._next = time.monotonic()
 
-    def __iter__(self) -> Iterator[Sample]:
-        return self
-
     def __next__(self) -> Sample:
         now = time.monotonic()
         if now < self._next:
             time.sleep(self._next - now)
         self._next += self._interval * (1 + max(0.0, now - self._next) // self._interval)
         return self._source.read().in_rows()
-
-    def __aiter__(self) -> AsyncIterator[Sample]:
-        return self
 
     async def __anext__(self) -> Sample:
         import asyncio  # noqa: PLC0415 - whoever awaits has loaded it
@@ -192,14 +188,8 @@ class SampleStream:
         """Let go of the source: a connection to another host ends. So does leaving a `with` block."""
         self._source.close()
 
-    def __enter__(self) -> "Self":
-        return self
-
     def __exit__(self, *reason: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> "Self":
-        return self
 
     async def __aexit__(self, *reason: object) -> None:
         self.close()

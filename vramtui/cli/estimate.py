@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
-from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, on_card, sizes_of
+from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, on_card, size_note, sizes_of
 from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
@@ -58,8 +59,7 @@ def estimate(
     names = (gpu or "").split(",")
     sizes = sizes_of(names[0]) if len(names) == 1 and memory is None else ()
     if sizes and (explain or method):
-        all_sizes = ", ".join(one.name for one in sizes)
-        say(f"{names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}")
+        say(size_note(gpu, chosen_device(gpu, None)))
     elif len(names) > 1 or sizes:
         if memory is not None:
             raise UserError(f"--gpu {gpu} names several GPUs: --memory takes one")
@@ -83,6 +83,9 @@ def estimate(
         preset_file = preset_file.changed(run=preset_file.preset.workload.with_run(max_model_len=error.longest).run)
         answers = estimates_of(preset_file, device, method)
         notes = [refused, *notes]
+    if asks and (shorter := shorter_context(preset_file, fit_of(preset_file, answers[0], device), device)):
+        refused = f"✗ does not fit with these settings; {shorter}"
+        notes = [refused, *notes]
     estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
     with go_on_unread():
         if json:
@@ -103,11 +106,11 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
     """Print a row for each GPU, or one document with an answer for each."""
     from vramtui.records.estimate_document import device_document, estimate_document
 
-    rows, answers, fitting = [], [], 0
+    rows, answers, fitting, tell = [], [], 0, cache(say)
     for device in devices:
         memory, answer, refusal = format_bytes(device.total_memory), None, None
         try:
-            one = shared_over(on_card(preset_file, device), device, gpus)
+            one = shared_over(on_card(preset_file, device), device, gpus, tell)
             estimates = estimates_of(one, device, None)
             fit = fit_of(one, estimates[0], device)
         except CannotStartError as error:
@@ -116,7 +119,8 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
         else:
             fitting += fit.is_enough
             spare = f"{'−' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
-            rows.append((device.name, memory, format_bytes(fit.needs), spare, f"{fit.sign} {fit.verdict}"))
+            verdict = f"{fit.sign} {fit.verdict} {shorter_context(one, fit, device)}".rstrip()
+            rows.append((device.name, memory, format_bytes(fit.needs), spare, verdict))
             answer = estimate_document(one, estimates, device)
         answers.append({"device": device_document(device), "answer": answer, "refusal": refusal})
     with go_on_unread():
@@ -183,10 +187,28 @@ def changed_preset(
     return msgspec.structs.replace(preset_file, preset=preset, settings=(*preset_file.settings, *settings))
 
 
-def shared_over(preset_file: PresetFile, device: Device, gpus: int | None) -> PresetFile:
+def shorter_context(preset_file: PresetFile, fit: "Fit", device: Device) -> str:
+    """The longest context with which a server fits, where it does not as it stands; else nothing."""
+    run = preset_file.preset.run
+    if fit.is_enough or not isinstance(run, ServeRun):
+        return ""
+    from vramtui.estimators.analytic import ANALYTIC
+    from vramtui.estimators.methods import DEFAULT
+    from vramtui.estimators.planner.planner import Planner
+
+    longest = Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).edge("run.max_model_len").largest
+    if longest is None:
+        return ""
+    option = f" (OLLAMA_CONTEXT_LENGTH={longest // (run.max_num_seqs or 1)})" if run.engine == "ollama" else ""
+    return f"✓ with a context of {longest:,} tokens{option}"
+
+
+def shared_over(
+    preset_file: PresetFile, device: Device, gpus: int | None, tell: Callable[[str], None] = say
+) -> PresetFile:
     """The preset on so many GPUs, if that is asked: with other data-parallel ranks if it is spread or names its
     sharding already. Else training is sharded by FSDP and inference by tensor parallel, or the other way if only that
-    fits. The choice is shown on standard error.
+    fits. `tell` gets the sentence that says which it is.
     """
     preset, name = preset_file.preset, printable(preset_file.key)
     parallel = preset.parallel or Parallel()
@@ -218,7 +240,7 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int | None) -> Pr
         data = gpus // others
         note = f"is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={data})"
         changed = msgspec.structs.replace(parallel, data=data, expert=min(parallel.expert, data))
-    say(f"{name} {note}")
+    tell(f"{name} {note}")
     return preset_file.changed(parallel=changed, measured=None)
 
 

@@ -17,7 +17,7 @@ from vramtui.cli.options import job_command
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
-from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device, on_card
+from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device, on_card, size_note
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
@@ -108,6 +108,8 @@ def fit(
     if len(changed) > 1:
         raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
     device = chosen_device(gpu, memory)
+    if memory is None and (note := size_note(gpu, device)):
+        say(note)
     preset_file = shared_over(on_card(changed[0], device), device, None if sbatch else gpus)
     if sbatch:
         if json:

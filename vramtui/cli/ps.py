@@ -36,7 +36,6 @@ ROOMY = 100  # columns of the terminal
 LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
 GROUP_LEGEND = "NOW and PREDICTED in GiB."
 GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
-GROUP_NUMBERS = (0, 1, 2)
 GROUP_CSV_COLUMNS = ("used_bytes", "predicted_bytes", "processes", "gpus", "user", "command")
 CSV_COLUMNS = (
     *("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference"),
@@ -229,7 +228,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", options: PsOptions)
                         (format_gib(now), format_gib(predicted), str(count), gpus, printable(user or UNKNOWN), command)
                         for now, predicted, count, gpus, user, command in map(_group_of, groups)
                     ]
-                    print_table(GROUP_HEADINGS, texts, right=GROUP_NUMBERS)
+                    print_table(GROUP_HEADINGS, texts, right=(0, 1, 2))
                 _print_below(snapshot, [holdings[row.id] for row in rows], legend)
             if options.traffic:
                 print_traffic(snapshot.sample.gpus)
@@ -443,4 +442,3 @@ def print_traffic(gpus: Sequence[readings.Gpu]) -> None:
             rates = f"{format_bytes(gpu.pcie_sent)}/s and {format_bytes(gpu.pcie_received)}/s"
         facts += [f"GPU {readings.gpu_name(gpu, names)} {rates}"] if gpu.state == "ok" else []
     print_wrapped(f"over PCIe, sent and received: {', '.join(facts)}", table_width())
-    sys.stdout.flush()

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import GIB
+from vramtui.core.observation.matcher import ByHand, Matched
 from vramtui.core.observation.readings import Problem, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
 
@@ -218,9 +219,7 @@ class DerivedPresets:
         self._changed = threading.Condition()
         self._is_running = False
 
-    def with_derived(
-        self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
-    ) -> Mapping[ProcessKey, PresetFile]:
+    def with_derived(self, sample: Sample, matched: Matched, by_hand: ByHand) -> Matched:
         """Return `matched` with the derived preset of each process in `sample` that neither it nor `by_hand` has.
 
         A matched process whose command line names a file gets one too, if less of the job is assumed with that file.

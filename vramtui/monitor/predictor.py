@@ -5,7 +5,7 @@ The analytic estimate answers at once; a refiner simulates what stays selected o
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import CEILING, search_largest
 from vramtui.core.observation.history import History
+from vramtui.core.observation.matcher import Matched
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
@@ -395,14 +396,12 @@ class Guesses:
         span = self._predictor.range_of(preset_file, device)
         return span is None or span.may_alert
 
-    def without(
-        self, sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]
-    ) -> Mapping[ProcessKey, PresetFile]:
+    def without(self, sample: Sample | None, matched: Matched) -> Matched:
         """Return `matched` without the processes of `sample` that have only a guess."""
         guessed = {key for key, device in _assumed(sample, matched) if self.range_of(matched[key], device) is not None}
         return {key: preset_file for key, preset_file in matched.items() if key not in guessed} if guessed else matched
 
-    def refute(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], history: History) -> None:
+    def refute(self, sample: Sample, matched: Matched, history: History) -> None:
         """Note the guesses that processes of `sample` exceed by their peaks in `history`."""
         for key, device in _assumed(sample, matched):
             preset_file, track = matched[key], history.tracks.get(key)
@@ -412,7 +411,7 @@ class Guesses:
                 self._refuted.add((preset_file.key, preset_file.preset.workload, device))
 
 
-def _assumed(sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]) -> list[tuple[ProcessKey, Device]]:
+def _assumed(sample: Sample | None, matched: Matched) -> list[tuple[ProcessKey, Device]]:
     keys = [key for key, preset_file in matched.items() if preset_file.assumed]
     if not keys or sample is None:
         return []

@@ -1,6 +1,6 @@
 """Everything known about a watched host: each sample goes through here, whatever reads or shows it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from heapq import nlargest
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ import msgspec
 from vramtui.core.base.late import late
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import brief_command, printable_line
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import Device, on_card
 from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
 from vramtui.core.observation.history import History, Peak
-from vramtui.core.observation.matcher import MatchBasis
+from vramtui.core.observation.matcher import ByHand, MatchBasis, Matched
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.models import Runtime
@@ -50,13 +50,13 @@ RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
 
 
 # Returns the preset of every process that has one; choices by hand, the second argument, come first.
-ProcessMatcher = Callable[[Sample, Mapping[ProcessKey, str | None]], Mapping[ProcessKey, PresetFile]]
+ProcessMatcher = Callable[[Sample, ByHand], Matched]
 
 
 def job_matcher(jobs: Jobs, preset: PresetFile | None) -> ProcessMatcher:
     """Return a matcher that gives every process that reports `preset`, which `vramtui run` knows of its job."""
 
-    def match(sample: Sample, _by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+    def match(sample: Sample, _by_hand: ByHand) -> Matched:
         return {} if preset is None else dict.fromkeys(_keys_with({job.pid for job in jobs()}, sample), preset)
 
     return match
@@ -105,7 +105,7 @@ class MonitorSession:
         self.run_writer = run_writer
         self.sample: Sample | None = None
         self.history, self.job_memory = History(), JobMemory()
-        self.matched: Mapping[ProcessKey, PresetFile] = {}
+        self.matched: Matched = {}
         self.presets = KnownPresets()
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.whole: set[ProcessKey] = set()
@@ -222,7 +222,7 @@ class MonitorSession:
     def rematch(self) -> None:
         self.matched = {} if self.sample is None else self.match(self.sample)
 
-    def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
+    def match(self, sample: Sample) -> Matched:
         """Return the preset of each process in `sample` that has one.
 
         The preset given to `vramtui run` comes before a pattern, and an assigned preset before that.
@@ -240,11 +240,11 @@ class MonitorSession:
             matched = self._derived.with_derived(sample, matched, self.by_hand)
         if self._torch_of is not None:  # the samples do not have it
             matched = {key: one.as_run_under(Runtime(torch=self._torch_of(key.pid))) for key, one in matched.items()}
+        on = {gpu.uuid: device_of(gpu) for gpu in sample.gpus}  # a recording's presets stay as they are
+        matched = {key: one if key in self.recorded else on_card(one, on[key.gpu_uuid]) for key, one in matched.items()}
         return self._over_ranks_seen(sample, matched)
 
-    def _over_ranks_seen(
-        self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]
-    ) -> Mapping[ProcessKey, PresetFile]:
+    def _over_ranks_seen(self, sample: Sample, matched: Matched) -> Matched:
         """Return `matched` with the ranks counted of jobs whose presets share their state and that state no number."""
         keys = {
             key
@@ -382,7 +382,7 @@ class MonitorSession:
         """Return everything known at the latest sample, which must exist, without versions."""
         return self.snapshot_of(_latest(self.sample), self.matched)
 
-    def snapshot_of(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> Snapshot:
+    def snapshot_of(self, sample: Sample, matched: Matched) -> Snapshot:
         """Return the snapshot of an earlier sample that is still shown, whose processes run these presets."""
         observed = partial(observed_beside, self.jobs)
         taken = take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)

@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.assumptions import settings_of
-from vramtui.core.estimate.devices import COMPARED, Device
+from vramtui.core.estimate.devices import COMPARED, Device, on_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.observation.snapshot import device_of
@@ -902,6 +902,7 @@ class PlanModel:
         here = sum(gpu.mig_parent is None for gpu in gpus)
         cards = here if here > 1 else USUAL_CARDS
         device = self.card or state.device()
+        preset_file = on_card(preset_file, device)
         workload, original = state.workload(preset_file), preset_file.preset.workload
         self.axes = axes_of(workload, original, cards)
 

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import termios
+from contextlib import AbstractContextManager
 from heapq import nlargest
 from operator import itemgetter
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from vramtui.core.base.colours import GROUND
 from vramtui.core.base.late import late
@@ -18,9 +18,6 @@ from vramtui.core.base.text import ascii_wanted, brief_command, plain_text, prin
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.signals import ENDING
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
@@ -31,7 +28,7 @@ _east_asian_width = late("unicodedata:east_asian_width")  # a megabyte of tables
 TRUE_COLOUR = {"truecolor", "24bit"}
 
 
-class FirstFrame:
+class FirstFrame(AbstractContextManager["FirstFrame"]):
     """The frame, from when it is written until the dashboard takes the terminal over; closed where that fails. It
     `is_shown` while the terminal shows the alternate screen.
     """
@@ -40,9 +37,6 @@ class FirstFrame:
         self._theme = theme
         self._before: list[object] | None = None
         self.is_shown = False
-
-    def __enter__(self) -> "Self":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

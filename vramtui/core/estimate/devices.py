@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -129,6 +130,12 @@ def sizes_of(name: str) -> tuple[Device, ...]:
     return same if len(same) > 1 and _plain(base).removeprefix("rtx") == _plain(name).removeprefix("rtx") else ()
 
 
+def size_note(gpu: str | None, device: Device) -> str:
+    """Which of its sizes is taken of a name that exists with several and states none; nothing for any other."""
+    sizes = ", ".join(one.name for one in sizes_of(gpu or ""))
+    return f"{gpu} is {sizes}: this is {device.name}" if sizes else ""
+
+
 def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -> Device:
     """The card of that name, with the memory that is asked for; a size instead of a name is that memory.
 
@@ -201,6 +208,7 @@ def check_card(workload: Workload, device: Device) -> None:
         )
 
 
+@lru_cache(1024)  # the same one again for the processes of one job
 def on_card(preset_file: PresetFile, device: Device) -> PresetFile:
     """The preset in fp16 where nothing says its precision, its own file neither, and the card has no bf16."""
     run, in_file = preset_file.preset.run, preset_file.path.endswith(".toml")

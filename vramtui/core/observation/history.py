@@ -279,10 +279,6 @@ class TrackTable(Mapping[int, Track]):
         self.peaks.how.append(0)
         return Track(self, len(self.place) - 1)
 
-    def trim(self) -> None:
-        """Give back the room for more of them."""
-        self.times, self.pages, self.counts = self.times[:], self.pages[:], self.counts[:]
-
     def take(self, track: Track, process: Process) -> Track:
         """Add one with all that is known of it elsewhere."""
         table, was, peaks = track.table, track.row, track.table.peaks
@@ -574,7 +570,7 @@ class History:
             self._leave(track, process, sample.taken_at)
         if len(rows) == len(facts):
             now.processes = facts
-        now.trim()
+        now.times, now.pages, now.counts = now.times[:], now.pages[:], now.counts[:]  # without room for more
         self._here[device] = now
         return former, now, [rows[process.pid] for process in facts]
 

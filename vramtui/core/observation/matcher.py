@@ -16,6 +16,8 @@ MOST_SEARCHED = 4096  # characters of a command line
 # The latest answers are kept: so many, or twice as many as there are processes. Each holds a command line.
 LEAST_ANSWERS = 1024
 _Answer = tuple[object, ...]
+ByHand = Mapping[ProcessKey, str | None]  # the keys of presets that a person chose; None: none
+Matched = Mapping[ProcessKey, PresetFile]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class Matcher:
         ordered = sorted(self._candidates, key=lambda one: (one.bundled, one.key))
         return [(one.key, _Rule(one.match)) for one in ordered]
 
-    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+    def match(self, sample: Sample, by_hand: ByHand) -> Matched:
         """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
         if not any(gpu.processes for gpu in sample.gpus) or (not self._rules and not by_hand):

@@ -12,6 +12,7 @@ from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.matcher import Matched
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile, explicit_values
 from vramtui.core.schema.workload import Parallel, Workload
@@ -147,9 +148,7 @@ def device_of(gpu: Gpu) -> Device:
     )
 
 
-def estimates_of(
-    sample: Sample | None, matched: Mapping[ProcessKey, PresetFile], estimate: EstimateFor
-) -> dict[ProcessKey, Estimate | None]:
+def estimates_of(sample: Sample | None, matched: Matched, estimate: EstimateFor) -> dict[ProcessKey, Estimate | None]:
     """The estimate for each matched process in `sample`, made for the card that it runs on."""
     gpus = {gpu.uuid: gpu for gpu in sample.gpus} if sample is not None else {}
     return {
@@ -174,7 +173,7 @@ def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_comp
 def take_snapshot(
     sample: Sample,
     history: History,
-    matched: Mapping[ProcessKey, PresetFile],
+    matched: Matched,
     estimate: EstimateFor,
     versions: dict[str, str],
     *,
