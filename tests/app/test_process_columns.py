@@ -103,7 +103,7 @@ def test_columns_come_as_the_width_allows() -> None:
     # Beside predictions the job comes after them.
     assert "job" not in {column.name for column in columns_for(118, 118, rare=rare)}
     # Beside the estimate at 120 columns, and only where the command would be short otherwise.
-    shared, alone = columns_for(73, 73, user=8), columns_for(73, 73, user=0)
+    shared, alone = columns_for(74, 74, user=8), columns_for(74, 74, user=0)
     assert {"user", "peak"} & {column.name for column in shared} == {"user"}
     assert {"user", "peak"} & {column.name for column in alone} == {"peak"}
     assert "user" in {column.name for column in columns_for(180, 180, user=0)}
@@ -257,11 +257,11 @@ def test_a_quick_prediction_is_marked_and_compared_later() -> None:
 
 @pytest.mark.parametrize("user", [0, 4, 30])
 def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int) -> None:
-    columns = columns_for(73, 73, user=user)
-    assert columns[-1].width >= 32
+    columns = columns_for(74, 74, user=user)
+    assert columns[-1].width > 32  # with the gap before it
     row = row_of(scenes.process(54321, 1234 * GIB // 10, "python x.py", user="annabell"), 141 * GIB)
     row = msgspec.structs.replace(row, predicted=4 * GIB, preset="p", fraction=34.25, is_assumed=True)
-    values = row_strip(columns, row, PALETTE, 73, None).text.split()
+    values = row_strip(columns, row, PALETTE, 74, None).text.split()
     assert values[-5 - (not user) :] == ["123.4", *["141.0"][user:], "~4.0", "+3425", "%", "x.py"]
 
 

@@ -36,7 +36,6 @@ OF_CUDA = (
 )
 GAP = 2  # columns between two fields
 SIDE, DELTA, LEAST_NAME, LEAST_BAR = 9, 8, 11, 2  # columns of the parts' figures, of their names and bars
-ROOM_FOR_MORE = 47  # columns with the difference of each part beside what else is tried
 POOL_HELD = 0.8  # part of its prediction from which on a running server has taken its whole pool
 BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
@@ -253,9 +252,9 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
     is_rough = panel.is_rough if panel.matched is None else panel.is_known_rough
     first = QUICK * is_rough + ("analytic" if [title for title, _ in more] == ["dry run"] else "predicted")
     figures = [sizes(first, SIDE + is_rough, lambda row: row.predicted), *compared(palette, SIDE, DELTA)]
-    if more and width < ROOM_FOR_MORE:
-        del figures[-1]  # the first line has the difference of the whole process
     figures += [column(*one) for one in more]
+    if sum(figure.width for figure in figures) > width - LEAST_NAME - LEAST_BAR:
+        del figures[2]  # the first line has the difference of the whole process
     name = max(LEAST_NAME, min(NAME, width - LEAST_BAR - 2 - sum(figure.width for figure in figures)))
     shown = shown_rows([rows[line] for line in LINES if line in rows], panel.gpu.vendor if panel.gpu else NVIDIA)
     return part_lines(shown, figures, palette, width, height, name=name)

@@ -16,11 +16,11 @@ from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
 from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
-FULL = 84
+FULL, ALONE = 84, 76  # columns of a table with room, and of any that is not beside the estimate
 EXACT = "="  # before a peak that was reported, not sampled
 # The room for the command before another column is shown: a fraction of the table, within two limits.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
-COMMAND_BESIDE_JOB = 36  # least columns of the command with JOB, without predictions
+COMMAND_BESIDE_JOB, COMMAND_BESIDE_ESTIMATE = 36, 33  # least columns of the command: with JOB, without predictions
 GIVEN_TO_CPU = 2  # columns of the command, so that long user names do not remove CPU % at 80 columns
 MOST_JOB = 30  # columns of a pod with its namespace, if the command has more than enough
 ROOMY = 100  # columns below which the command has a narrow table's part, without predictions
@@ -88,7 +88,8 @@ def columns_for(
     if spare < 0:
         every = _shortened(every, user)
         shown -= set() if user else {"user"}
-        if breadth - sum(column.width for column in every if column.name in shown) < COMMAND_LEAST:
+        left = breadth - sum(column.width for column in every if column.name in shown)
+        if breadth < ALONE and left < COMMAND_BESIDE_ESTIMATE:
             shown.remove("peak")  # the panel and the graph have that of the chosen process
     widths = {column.name: column.width for column in every}
     # TIME and CPU % are worth shorter columns.

@@ -27,7 +27,7 @@ MEDIUM_GRAPH = 10
 # Rows of header, keys, two frames, a heading and a foot; least rows of the processes, and of the GPUs.
 AROUND_LISTS, LEAST_ROWS, LEAST_GPUS = 8, 8, 5
 LOW_GRAPH = 8  # least rows of the graph in a low terminal
-BESIDE = {VERY_WIDE: 68, WIDE: 45, 0: 0}
+BESIDE = {VERY_WIDE: 68, WIDE: 44, 0: 0}
 
 
 class WatchQuestions(NamedTuple):
