@@ -16,7 +16,7 @@ from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
 from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
-FULL, ALONE = 84, 76  # columns of a table with room; at 120 columns it has fewer than 76 beside the estimate
+FULL, ALONE = 84, 76  # columns of a wide table; at 120 columns the estimate leaves it fewer than 76
 EXACT = "="  # before a peak that was reported, not sampled
 # The room for the command before another column is shown: a fraction of the table, within two limits.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
