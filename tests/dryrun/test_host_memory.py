@@ -52,6 +52,8 @@ def test_a_control_group_that_allows_less_is_told(
     monkeypatch.setattr("vramtui.agent.stream.host_memory", lambda: host)
     assert child.memory_for_jobs() == (4 << 30, 3 << 29, owner, 2)
     job = job_of(tmp_path, "-c", "import time; time.sleep(.5); raise SystemExit(1)", engine="cuda")
+    said = f"engine cuda takes about 2.0 GiB with a small model; {owner} has 1.5 GiB of 4.0 GiB free"
+    assert command.host_note(job, "cuda") == said
     with pytest.raises(child.HostFullError, match=f"killed a process of the job, as memory ran out: {owner} has 4.0"):
         child.run_supervised(
             job, supervised(job.words, ()), {}, None, None, lambda: killed.write_text("oom_kill 3") < 0
@@ -77,6 +79,18 @@ def test_engine_fake_refuses_a_server_before_it_starts(tmp_path: Path) -> None:
     job, how = job_of(tmp_path, "-m", "sglang.launch_server"), command.RunTools(lambda _: None, tmp_path)
     error = command.dry_run(job, (card("H100"), 1), "fake", how, "the host is full").error
     assert error == "engine fake cannot run sglang, which has kernels of its own: engine cuda on a larger host can"
+
+
+@pytest.mark.parametrize(("script", "words", "said"), [
+    ("", ("--model", "meta-llama/Llama-3.1-70B"), "Llama-3.1-70B has 70.6 billion parameters: 131.4 GiB in bf16"),
+    ("AutoModel.from_pretrained('Qwen/Qwen2.5-72B')", (), "Qwen2.5-72B has 72.7 billion parameters"),
+    ("", ("--model", "gpt2"), ""),
+])  # fmt: skip
+def test_weights_are_stated_first(tmp_path: Path, monkeypatch: Any, script: str, words: Any, said: str) -> None:
+    monkeypatch.setattr(command, "memory_for_jobs", lambda: child.HostMemory(64 << 30, 16 << 30, "this host", 0))
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    notes = [command.host_note(job_of(tmp_path, "train.py", *words), engine) for engine in ("cuda", "fake")]
+    assert (notes[0][: len(said) or None], notes[1]) == (said, "")
 
 
 def test_a_keeper_that_gets_no_core_leaves_nothing(monkeypatch: Any) -> None:

@@ -61,7 +61,7 @@ def dry_run(
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.core.estimate.fits import SIGNS
-    from vramtui.dryrun.command import RunTools, engine_of, prepared
+    from vramtui.dryrun.command import RunTools, engine_of, host_note, prepared
     from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.job_command import DryRunJob
     from vramtui.dryrun.largest_batch import batch_flag, sentence_of
@@ -90,8 +90,8 @@ def dry_run(
     )
     tools = RunTools(open_listener, cache_dir(), None if json else show_phase)
     engine, note = engine_of(job, tools)
-    if note:
-        sys.stderr.write(exit_codes.for_terminal(f"note: {note}") + "\n")
+    for text in filter(None, (note, host_note(job, engine))):
+        sys.stderr.write(exit_codes.for_terminal(f"note: {text}") + "\n")
     answers: list[GpuAnswer] = []
     for asked in gpus:
         answers.append(run(job, asked, engine, tools))
@@ -245,6 +245,7 @@ PIPE_WIDTH, NARROWEST = 120, 60
 MOST_STEPS = 6
 MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and others of the script
 GAP = "  "
+OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: "DryRun") -> None:
@@ -283,7 +284,8 @@ def print_result(result: "DryRun") -> None:
 
 
 def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None:
-    """One line for each phase's end, its bar as long as its own peak."""
+    """One line for each phase's end, its bar as long as its own peak; the steps of many optimizers are one."""
+    rows = _one_step_of_many(rows)
     top = max((row.peak_allocated for row in rows), default=0) or 1
     unit, name = unit_of(top)
     figures = []
@@ -322,6 +324,20 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
         print(f"{aligned(cells)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
     seen = {category for row in rows for category, size in row.categories.items() if size}
     print(f"\n{bars.legend(seen, width)}\n")
+
+
+def _one_step_of_many(rows: "tuple[TraceRow, ...]") -> "tuple[TraceRow, ...]":
+    """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
+    merged: list[TraceRow] = []
+    for row in rows:
+        same = [i for i, before in enumerate(merged) if (before.step, before.phase) == (row.step, row.phase)]
+        if row.phase not in OF_OPTIMIZERS or not same or any(r.phase not in OF_OPTIMIZERS for r in merged[same[0] :]):
+            merged.append(row)
+            continue
+        before = merged[same[0]]
+        peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
+        merged[same[0]] = msgspec.structs.replace(row, **peaks)
+    return tuple(merged)
 
 
 def _repeats(rows: "tuple[TraceRow, ...]") -> dict[int, tuple[int, int]]:

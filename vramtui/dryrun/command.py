@@ -19,6 +19,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
+from vramtui.core.schema.workload import ServeRun
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
@@ -33,10 +34,13 @@ from vramtui.dryrun.job_command import (
     own_variables,
     python_of,
 )
-from vramtui.dryrun.reads import ReadPlace
+from vramtui.dryrun.reads import JOB_FILE, ReadPlace
 from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
+from vramtui.estimators.analytic import parameter_count
+from vramtui.models.readers.bounded import read_plain
+from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 from vramtui.probe.report import NO_END
 from vramtui.probe.servers import LISTENS
 
@@ -45,6 +49,7 @@ WAYS = 'weights take no memory with --engine fake, or on the meta device (`with 
 # The words of PyTorch (c10/core/impl/alloc_cpu.cpp, 2.13) and NumPy for more than the kernel gives.
 _REFUSED = re.compile(r"(?:you tried to allocate|Unable to allocate|unable to mmap) [^\n]*?(?:bytes|iB)\b")
 NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
+_LOADED = re.compile(r"""from_pretrained\(\s*["']([\w./-]{3,200})["']""")
 KILLED = 128 + 9
 OUTPUT_LINES, MOST_PRINTED = 60, 1 << 20  # that are shown, and bytes that are read for them
 STEPS = 2
@@ -159,6 +164,37 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
     except UserError as error:
         return "fake", f"engine fake: {error}"
     return "cuda", ""
+
+
+def host_note(job: DryRunJob, engine: Engine) -> str:
+    """Say what the weights of the model that a command or its script names would take of the host's memory with engine
+    `cuda`, if that is more than is free; else empty. Servers read weights piece by piece.
+    """
+    place = JobPlace(Path(job.folder), "", {one: job.environment[one] for one in STORES if one in job.environment})
+    command, memory, text = shlex.join(job.words), memory_for_jobs(), ""
+    free = 1 << 50 if memory.free is None else memory.free
+    left = f"{memory.owner} has {format_bytes(free)} of {format_bytes(memory.total)} free"
+    with contextlib.suppress(UserError, StopIteration):
+        script = next(word for word in job.words if word.endswith(".py"))
+        text = read_plain(Path(job.folder, script), JOB_FILE).decode(errors="replace")
+    names = ("", *(f" --model {shlex.quote(name)}" for name in _LOADED.findall(text)[:3]))
+    for name in names if engine == "cuda" else ():
+        with contextlib.suppress(UserError, OSError, ValueError):
+            preset_file = derived_preset(command + name, place)
+            if preset_file is None or isinstance(preset_file.preset.run, ServeRun):
+                continue
+            count = parameter_count(preset_file.preset.model)
+            sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
+            instead = "is ended in time" if job.engine == "cuda" else "is run by engine fake"
+            if 2 * count <= free:
+                break
+            return (
+                f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; {left}. Random weights, "
+                "those on the meta device, and checkpoints in their own dtype take none of it; a job that needs more "
+                f"{instead}"
+            )
+    is_little = engine == "cuda" and free < LEAST_HOST
+    return f"engine cuda takes about {format_bytes(LEAST_HOST)} with a small model; {left}" if is_little else ""
 
 
 def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Engine | None = None) -> JobTrace:
