@@ -91,7 +91,7 @@ async def test_steps_of_the_run_in_the_panel() -> None:
 
 async def test_sorting_rows_filter_and_span() -> None:
     async with dashboard(climbing()) as driver:
-        assert (await press(driver, ">")).sort == "peak"
+        assert (await press(driver, ">")).sort == "predicted"
         assert (await press(driver, "<")).sort == "now"
         view = await press(driver, "<", "<", "<")
         assert (view.sort, pids(view)) == ("pid", [977, 4213, 5120])
@@ -396,7 +396,7 @@ async def test_sixteen_gpus_and_thousands_of_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "sort", "group"), [("f6", "peak", "none"), ("T", "now", "tree"), ("f5", "now", "tree")]
+    ("key", "sort", "group"), [("f6", "predicted", "none"), ("T", "now", "tree"), ("f5", "now", "tree")]
 )
 async def test_keys_of_other_monitors(key: str, sort: str, group: str) -> None:
     async with dashboard(climbing()) as driver:
