@@ -326,7 +326,8 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
                     others |= {place: result_of(ran)} if is_proven else {}
                     continue
             if other.ended_after is None:
-                others[place] = max(others.get(place, other), other, key=lambda one: abs(one.peak_allocated - peak))
+                both = others.get(place, other), other  # a higher peak is worth more than one as far below
+                others[place] = max(both, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
     return result_of(replace(ran, other_ways=others))
 
 

@@ -41,9 +41,8 @@ class Follower:
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
         self.value_of = self.values.value_of
-        how, self._others = reads.other_numbers, None
-        if how:
-            self._others = load_shared("values").OtherNumbers(torch, rises=how == "rising")
+        how = reads.other_numbers
+        self._others = load_shared("values").OtherNumbers(torch, rises=how == "rising") if how else None
         self.varies = self._others is not None
         self._launches: Any = ctypes.c_uint64(0)
         with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched

@@ -458,10 +458,10 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
     Raises:
         UserError: the run itself failed.
     """
-    own, results = result_of(run), list[DryRun]()
-    with contextlib.suppress(UserError):
-        results += [result_of(one) for one in others]
-    if len(results) < len(others):
+    own = result_of(run)
+    try:
+        results = [result_of(one) for one in others]
+    except UserError:
         open_places = [
             replace(place, decides=place.decides or (place.is_open and leads_on(f"{place.path}:{place.line}")))
             for place in run.places
@@ -487,7 +487,8 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
             for by in [(place.path, place.line)]
         ]
         return replace(run, places=tuple(places)), True
-    most = max(differing, key=lambda result: abs(result.peak_allocated - own.peak_allocated))
+    peak = own.peak_allocated
+    most = max(differing, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
     is_explained = any(place.decides for place in run.places)
     places = [replace(place, decides=place.decides or (place.is_open and not is_explained)) for place in run.places]
     ways = {place: most for place in places if place.decides}

@@ -111,8 +111,7 @@ def by_numbers(own: DryRun, reads: TraceReads, others: list[tuple[DryRun, TraceR
         return replace(own, warnings=(*notes, note), bounded=True) if decided or lines else own
     if not differing:
         return replace(own, warnings=tuple(notes), bounded=reads.bounded)
-    most = max(differing, key=lambda other: abs(other.peak_allocated - own.peak_allocated))
-    low, high = sorted((own.peak_allocated, most.peak_allocated))
+    low, *_, high = sorted(one.peak_allocated for one in (own, *differing))
     decided = decided or "\n  ".join((DECIDED, *reads.lines))
     figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)} allocated at the peak with these and other numbers"
     bounds = own.bounds | dict.fromkeys(re.findall(r"^  (.+:\d+)", decided, re.MULTILINE)[:1], (low, high))
