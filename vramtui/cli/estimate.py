@@ -196,11 +196,9 @@ def shorter_context(preset_file: PresetFile, fit: "Fit", device: Device) -> str:
     from vramtui.estimators.methods import DEFAULT
     from vramtui.estimators.planner.planner import Planner
 
-    longest = Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).edge("run.max_model_len").largest
-    if longest is None:
-        return ""
-    option = f" (OLLAMA_CONTEXT_LENGTH={longest // (run.max_num_seqs or 1)})" if run.engine == "ollama" else ""
-    return f"✓ with a context of {longest:,} tokens{option}"
+    most = Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).edge("run.max_model_len").largest or 0
+    option = f" (OLLAMA_CONTEXT_LENGTH={most // (run.max_num_seqs or 1)})" if run.engine == "ollama" else ""
+    return f"✓ with a context of {most:,} tokens{option}" if most else ""
 
 
 def shared_over(

@@ -97,8 +97,9 @@ class EstimatePanel(Framed[View], can_focus=True):
         method = panel.estimate.method if panel.estimate is not None else "no prediction" if panel.guess else ""
         if panel.traced is not None and method != "traced":
             method += " and dry run"
-        changed = " · * changed, u undoes" if panel.changed else ""
-        return f"Estimate · {printable(panel.preset.key.removeprefix('derived:'))} · {where}", method + changed
+        method += " · * changed, u undoes" if panel.changed else ""
+        title = f"Estimate · {printable(panel.preset.key.removeprefix('derived:'))} · {where}"
+        return title.removeprefix("Estimate · " if len(title) > self.size.width - GAP else ""), method
 
     def _fields(self, panel: Panel, palette: Palette, width: int) -> list[Strip]:
         """Return the fields with their steppers, as many on a line as fit; note the places to click."""
