@@ -134,7 +134,7 @@ async def test_the_traced_column_and_keys_of_watch() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
         await press(*driver, "3", "t")
         await traced(driver)
-        assert "analytic observed       Δ dry run" in await press(*driver, "1")
+        assert "analytic observed dry run" in await press(*driver, "1")
     async with dashboard(climbing()) as driver:
         assert "batch 5" in await press(*driver, "3", "]")
         assert "batch 4" in await press(*driver, "[")
