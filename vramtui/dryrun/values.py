@@ -25,7 +25,7 @@ GUESS, ORDER, BLANK, PLACES, ROWS, ZERO = 1, 2, 4, 8, 16, 32
 # Numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it before it is written.
 LARGE = 1 << 23
 DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
-SWEEP = 1024  # new storages after which those that are gone are forgotten
+SWEEP, SWEPT = 1024, 1 << 27  # new storages, and their bytes, after which those that are gone are forgotten
 # What PyTorch calls the operators that depend on no value.
 READING = "_local_scalar_dense"  # Python's number of a tensor
 LIFT = "lift_fresh"  # what is made of Python's own numbers
@@ -172,7 +172,7 @@ class Values:
         self.entries: dict[int, StorageValue] = {}
         self.guessed_on_host = self.drawn_on_host = 0  # storages that were marked so far; numbers drawn
         self._operators: dict[Any, OperatorFacts] = {}
-        self._next_sweep = SWEEP
+        self._next_sweep, self._new_bytes = SWEEP, 0
         self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
         self._storage = torch.UntypedStorage
         self._plainly = torch._C._DisableTorchDispatch  # noqa: SLF001 - PyTorch's own name for it
@@ -248,12 +248,14 @@ class Values:
         reference = storage._weak_ref() if old is None else old.reference  # noqa: SLF001 - as above
         entry = self.entries[storage._cdata] = StorageValue(reference, is_guess=is_guess, epoch=epoch)  # noqa: SLF001 - as above
         entry.was_there = old is not None and old.was_there
-        if len(self.entries) > self._next_sweep:  # forget storages that are gone; no other has their address till then
+        self._new_bytes += min(storage.nbytes(), 4 * MOST)
+        # Forget storages that are gone; no other has their address till then.
+        if len(self.entries) > self._next_sweep or self._new_bytes > SWEPT:
             for key, one in list(self.entries.items()):
                 if self._storage._expired(one.reference):  # noqa: SLF001 - as above
                     del self.entries[key]
                     self._storage._free_weak_ref(one.reference)  # noqa: SLF001 - as above
-            self._next_sweep = 2 * len(self.entries) + SWEEP
+            self._next_sweep, self._new_bytes = 2 * len(self.entries) + SWEEP, 0
         return entry
 
     def _covers(self, tensor: Any) -> bool:
