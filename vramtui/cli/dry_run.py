@@ -245,7 +245,6 @@ PIPE_WIDTH, NARROWEST = 120, 60
 MOST_STEPS = 6
 MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and others of the script
 GAP = "  "
-OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: "DryRun") -> None:
@@ -328,16 +327,14 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
 
 def _one_step_of_many(rows: "tuple[TraceRow, ...]") -> "tuple[TraceRow, ...]":
     """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
-    merged: list[TraceRow] = []
+    merged: dict[tuple[int, str], TraceRow] = {}
+    others = 0
     for row in rows:
-        same = [i for i, before in enumerate(merged) if (before.step, before.phase) == (row.step, row.phase)]
-        if row.phase not in OF_OPTIMIZERS or not same or any(r.phase not in OF_OPTIMIZERS for r in merged[same[0] :]):
-            merged.append(row)
-            continue
-        before = merged[same[0]]
+        others += row.phase not in {"step", "zero_grad"}
+        before = merged.get((others, row.phase), row)
         peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
-        merged[same[0]] = msgspec.structs.replace(row, **peaks)
-    return tuple(merged)
+        merged[others, row.phase] = msgspec.structs.replace(row, **peaks)
+    return tuple(merged.values())
 
 
 def _repeats(rows: "tuple[TraceRow, ...]") -> dict[int, tuple[int, int]]:

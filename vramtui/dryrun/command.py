@@ -183,15 +183,12 @@ def host_note(job: DryRunJob, engine: Engine) -> str:
             preset_file = derived_preset(command + name, place)
             if preset_file is None or isinstance(preset_file.preset.run, ServeRun):
                 continue
-            count = parameter_count(preset_file.preset.model)
-            sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
-            instead = "is ended in time" if job.engine == "cuda" else "is run by engine fake"
-            if 2 * count <= free:
+            if 2 * (count := parameter_count(preset_file.preset.model)) <= free:
                 break
+            sizes = f"{format_bytes(2 * count)} in bf16, {format_bytes(4 * count)} in fp32"
             return (
                 f"{preset_file.preset.name} has {count / 1e9:.1f} billion parameters: {sizes}; {left}. Random weights, "
-                "those on the meta device, and checkpoints in their own dtype take none of it; a job that needs more "
-                f"{instead}"
+                "those on the meta device, and checkpoints in their own dtype take none of it"
             )
     is_little = engine == "cuda" and free < LEAST_HOST
     return f"engine cuda takes about {format_bytes(LEAST_HOST)} with a small model; {left}" if is_little else ""

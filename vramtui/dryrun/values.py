@@ -249,9 +249,8 @@ class Values:
         entry = self.entries[storage._cdata] = StorageValue(reference, is_guess=is_guess, epoch=epoch)  # noqa: SLF001 - as above
         entry.was_there = old is not None and old.was_there
         self._new_bytes += min(storage.nbytes(), 4 * MOST)
-        # Forget storages that are gone; no other has their address till then.
         if len(self.entries) > self._next_sweep or self._new_bytes > SWEPT:
-            for key, one in list(self.entries.items()):
+            for key, one in list(self.entries.items()):  # no other storage has the address of one till it is forgotten
                 if self._storage._expired(one.reference):  # noqa: SLF001 - as above
                     del self.entries[key]
                     self._storage._free_weak_ref(one.reference)  # noqa: SLF001 - as above

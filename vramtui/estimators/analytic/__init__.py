@@ -46,8 +46,10 @@ ENGINES: dict[str, Ask] = {
 }
 
 
-# The types of frozen weights that adapters are trained on, by the kind of denoiser; bitsandbytes packs no convolutions.
-PACKED = {DiffusionTransformerModel: ("fp8", "int8", "nf4", "nf4-double"), UNetModel: ("fp8",)}
+PACKED: dict[type, tuple[str, ...]] = {
+    DiffusionTransformerModel: ("fp8", "int8", "nf4", "nf4-double"),
+    UNetModel: ("fp8",),
+}  # frozen weights
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
 KEPT = 16
 
@@ -142,8 +144,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
     if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not experts:
         raise UserError("run.quantization = 'mxfp4' is for experts only, and this model has none")
     asked: dict[str, object] = {}
-    denoiser = model.denoiser if isinstance(model, PipelineModel) else model
-    packed = PACKED.get(type(denoiser), ())
+    packed: tuple[str, ...] = PACKED.get(type(getattr(model, "denoiser", model)), ())
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
             "run.lora": run.lora and not isinstance(model, (UNetModel, DiffusionTransformerModel, PipelineModel)),

@@ -203,8 +203,10 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
         if option is not None and not option.value.startswith(_PATH_STARTS):
             preset_named(option.value, PresetLibrary(), hub=hub)
         why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
-        missing = (name for name in option_files(line) if not exists(place.find(name)))
-        lacks = [*notes, *(f"{printable(name)} does not exist" for name in missing)]
+        lacks = [
+            *notes,
+            *(f"{printable(one)} does not exist" for one in option_files(line) if not exists(place.find(one))),
+        ]
         ways = lacks[0] if lacks else "give its model's name to `vramtui estimate`, and its flags"
         raise UserError(f"the command {why}: {ways}")
     unused = offers.unused_options(line, derived, files)

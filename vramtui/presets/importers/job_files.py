@@ -87,8 +87,7 @@ def options_in_file(path: Path, title: str) -> tuple[str, ...]:
     values = {
         _KOHYA.get(name, name): value for key, value in _spelt(tables) if (name := key.rpartition(".")[2].lstrip("-"))
     }
-    signs = {"train_batch_size", "resolution", "network_module"}
-    if "pretrained_model_name_or_path" not in values or not signs & {*values}:
+    if "pretrained_model_name_or_path" not in values:
         return ()
     if values.pop("model_type", "").lower() == "lora":
         values["network_module"] = "lora"
@@ -112,9 +111,8 @@ def with_options_of_files(command: str, find: Callable[[str], Path | None]) -> s
     for path, name in ((find(name), name) for name in option_files(line)):
         words = options_in_file(path, name) if path is not None else ()
         stated |= {word.partition("=")[0]: word for word in words if word.startswith("--")}
-    own = {f"--{option.name}" for option in line.options}  # these are in force
     at = next((at for at, word in enumerate(line.words, 1) if word.endswith(line.script)), 1)
-    more = (word for name, word in stated.items() if name not in own)
+    more = (word for name, word in stated.items() if line.find(name.removeprefix("--")) is None)
     return shlex.join((*line.words[:at], *more, *line.words[at:])) if stated else command
 
 

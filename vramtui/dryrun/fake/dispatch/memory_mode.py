@@ -109,7 +109,9 @@ class Call:
         """Give a result whose size depends on values its size by known ones, by guesses, or at its bound."""
         memory, func = self.memory, self.func
         # Lengths stay on the host, and their results would all go to the GPU.
-        if func is not _PACK and all(one.numel() <= MOST for one in tensors_of((*self.args, *self.kwargs.values()))):
+        tensors = list(tensors_of((*self.args, *self.kwargs.values())))
+        has_places = any(getattr(memory.find(one), "places", None) is not None for one in tensors[:1])
+        if func is not _PACK and not has_places and all(one.numel() <= MOST for one in tensors):
             with contextlib.suppress(UnknownError):
                 real, is_guess, _ = memory.values.compute(func, self.args, self.kwargs)
                 if is_guess == ORDER:

@@ -302,10 +302,11 @@ def _index(call: Any) -> Any:
 
 
 def _unique(call: Any) -> Any:
-    """Every value is taken to be another."""
+    """Every value is taken to be another, but for places along a dimension."""
     tensor, dim = call.args[0], call.argument("dim")
     whole = tensor.numel() if dim is None else tensor.shape[dim]
-    count = call.memory.bound(whole, call.func)
+    kinds = getattr(call.memory.find(tensor), "places", None)
+    count = call.memory.bound(whole, call.func) if kinds is None or dim is not None else min(whole, kinds)
     shape = [count] if dim is None else [count if i == dim % tensor.dim() else n for i, n in enumerate(tensor.shape)]
     inverse = list(tensor.shape) if dim is None else [whole]
     return tensor.new_empty(shape), *(tensor.new_empty(sizes, dtype=torch.int64) for sizes in (inverse, [count]))

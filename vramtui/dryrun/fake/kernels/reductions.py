@@ -133,7 +133,10 @@ for _names, _bytes in (
     def reduced(call: Any, out: Any, size: int = _bytes) -> None:
         first = out[0] if isinstance(out, (tuple, list)) else out
         tensor = call.args[0]
-        partial(call, tensor, call.argument("dim"), first, accumulator=tensor.element_size() if size < 0 else size)
+        dim, places = call.argument("dim"), out[-1] if isinstance(out, (tuple, list)) else out
+        partial(call, tensor, dim, first, accumulator=tensor.element_size() if size < 0 else size)
+        if places.dtype is torch.int64 and size == 16 and (entry := call.memory.find(places)) is not None:
+            entry.places = tensor.numel() if dim is None or not tensor.dim() else tensor.shape[dim]
 
 
 _CHUNK = 65536  # elements one block of a multi-tensor kernel takes
