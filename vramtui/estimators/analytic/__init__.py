@@ -46,10 +46,8 @@ ENGINES: dict[str, Ask] = {
 }
 
 
-PACKED: dict[type, tuple[str, ...]] = {
-    DiffusionTransformerModel: ("fp8", "int8", "nf4", "nf4-double"),
-    UNetModel: ("fp8",),
-}  # frozen weights
+LINEAR = "fp8", "int8", "nf4", "nf4-double"  # types of frozen weights; bitsandbytes packs no convolutions
+PACKED: dict[type, tuple[str, ...]] = {DiffusionTransformerModel: LINEAR, UNetModel: ("fp8",)}
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
 KEPT = 16
 
