@@ -26,7 +26,7 @@ from vramtui.core.estimate.estimate import LETTERS, TITLES
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
-MOVES_EVERY = 16.0  # seconds; a move sends everything new, and between two moves only the end is sent
+MOVES_EVERY = 20.0  # seconds; a move sends everything new, and between two moves only the end is sent
 EIGHTHS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 FULL = _BLOCKS[EIGHTHS]
