@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any
+from typing import Any, Literal
 
 from .ancestors import link_target
 from .containers import VARIABLES
@@ -28,10 +28,10 @@ _LIBRARY = rb" (/[^\n]*)/lib/libtorch[a-z_]*\.so"
 _VERSION = rb"""__version__[^=\n]*=\s*['"]([0-9]+\.[0-9]+[0-9A-Za-z.+-]{0,40})['"]"""
 
 
-def module_loading_of(environment: bytes) -> Any:  # noqa: ANN401 - the words below, which only the core has as a type
+def module_loading_of(environment: bytes) -> Literal["eager", "lazy"] | None:
     """`eager` or `lazy`, as CUDA_MODULE_LOADING has it (CUDA C++ Programming Guide, "Lazy Loading"); else None."""
-    value = _value(environment, b"CUDA_MODULE_LOADING")
-    return {b"EAGER": "eager", b"LAZY": "lazy"}.get(value.upper())
+    value = _value(environment, b"CUDA_MODULE_LOADING").upper()
+    return "eager" if value == b"EAGER" else "lazy" if value == b"LAZY" else None
 
 
 def alloc_conf_of(environment: bytes) -> str | None:
