@@ -13,7 +13,7 @@ from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE, Terminal, seen
 from tests.stub.world import StubProcess
 
-SORTED = re.compile(r"[A-Z]+[▴▾]")
+SORTED = re.compile(r"[A-ZΔ]+[▴▾]")
 MARKED = re.compile(r"▸\s+(\d{4})\s")
 
 
