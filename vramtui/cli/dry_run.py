@@ -327,13 +327,13 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
 
 def _one_step_of_many(rows: "tuple[TraceRow, ...]") -> "tuple[TraceRow, ...]":
     """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
-    merged: dict[tuple[int, str], TraceRow] = {}
+    merged: dict[tuple[int, int, str], TraceRow] = {}
     others = 0
     for row in rows:
         others += row.phase not in {"step", "zero_grad"}
-        before = merged.get((others, row.phase), row)
+        before = merged.get((others, row.step, row.phase), row)
         peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
-        merged[others, row.phase] = msgspec.structs.replace(row, **peaks)
+        merged[others, row.step, row.phase] = msgspec.structs.replace(row, **peaks)
     return tuple(merged.values())
 
 

@@ -337,7 +337,7 @@ def test_the_nearest_file_to_one_that_a_preset_names_is_told(tmp_path: Path) -> 
         request_of(workload, card("A100"))
 
 
-def test_packages_of_another_environment_are_nobodys_own_lines() -> None:
+def test_lines_of_installed_packages_are_not_the_jobs_own() -> None:
     others = ("/opt/lib/python3.12/site-packages/torch/nn/linear.py", "/usr/lib/python3/dist-packages/torch/adam.py")
     assert [is_own(path) for path in ("/project/train.py", "<string>", *others)] == [True, False, False, False]
 
