@@ -216,6 +216,7 @@ def test_what_is_sent_has_nothing_that_python_3_6_cannot_read() -> None:
     for name, source in sources:
         tree = ast.parse(source, feature_version=(3, 6))
         assert "__future__" not in source, name
+        assert "typing" not in source, name
         for node in ast.walk(tree):
             assert not (isinstance(node, ast.Attribute) and node.attr in NEWER), name
             assert not isinstance(node, ast.AnnAssign | ast.NamedExpr), name

@@ -420,7 +420,7 @@ def agent_program(interval: float) -> bytes:
 
 
 def without_annotations(source: str) -> str:
-    """The Python source without the annotations of arguments, results and values, which 3.6 cannot read."""
+    """The Python source without annotations and the names imported for them, which 3.6 cannot read."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -432,7 +432,7 @@ def without_annotations(source: str) -> str:
             for at, one in enumerate(statements if isinstance(statements, list) else ()):
                 if isinstance(one, ast.AnnAssign):
                     statements[at] = ast.Pass() if one.value is None else ast.Assign([one.target], one.value)
-                elif isinstance(one, ast.ImportFrom) and one.module == "__future__":
+                elif isinstance(one, ast.ImportFrom) and one.module in {"__future__", "typing"}:
                     statements[at] = ast.Pass()
     return ast.unparse(ast.fix_missing_locations(tree))
 
