@@ -79,7 +79,7 @@ def _script(words: tuple[str, ...]) -> str:
     return behind[0] if behind and not _SET.fullmatch(behind[0]) else ""
 
 
-_SERVERS = r"vllm|sglang|llama-(?:server|cli|run|bench)|ollama|text-generation-launcher|koboldcpp(?:\.py)?"
+_SERVERS = r"vllm|sglang|llama-(?:server|cli|run|bench)|ollama|text-generation-launcher|koboldcpp(?:\.py)?|llamafile"
 _STARTS = re.compile(
     rf"{_SERVERS}|torchrun|accelerate|deepspeed|tune|trl|axolotl|llamafactory-cli|lmf|swift|trtllm-serve"
 )
