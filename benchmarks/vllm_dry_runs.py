@@ -102,6 +102,11 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "club-3090-fast": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
     "club-3090-dual-max": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "club-3090-91": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
+    "club-3090-594": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
+    "club-3090-642": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
+    "log-4x3090-qwen3-vl-30b": ("Qwen/Qwen3-VL-30B-A3B-Instruct", {}),
+    "log-4xa30-opt-2.7b": ("facebook/opt-2.7b", {}),
     "log-t4-qwen3-8b-awq": ("Qwen/Qwen3-8B-AWQ", {}),
     # vLLM 0.32 wants its whole share free once NCCL has begun, and 0.98 is not: these are weights of a start with 0.97.
     "vllm-13061": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", {}),
@@ -199,23 +204,34 @@ def write_json(folder: Path, files: Mapping[str, object]) -> None:
 
 
 def write_qwen3_5_processor(folder: Path, config: dict[str, Any]) -> None:
-    """A processor of Qwen 3.5 (transformers 4.57: processing_qwen3_vl.py) that knows images, videos and no word."""
-    places = {"vision_start": 248053, "vision_end": 248054, "image": 248056, "video": 248057}
+    """A processor of Qwen 3.5, and its config with what the tables here leave out."""
+    rope = {"mrope_interleaved": True, "rope_type": "default", "rope_theta": 10_000_000}
+    rope |= {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25}
+    write_qwen_processor(folder, config, 248044, {"rope_parameters": rope})
+
+
+def write_qwen3_vl_processor(folder: Path, config: dict[str, Any]) -> None:
+    """A processor of Qwen 3 VL, and its config with what the tables here leave out."""
+    rope = {"mrope_interleaved": True, "rope_type": "default", "mrope_section": [24, 20, 20]}
+    write_qwen_processor(folder, config, 151643, {"rope_scaling": rope, "rope_theta": 5_000_000})
+
+
+def write_qwen_processor(folder: Path, config: dict[str, Any], first: int, more: dict[str, Any]) -> None:
+    """A processor (transformers 4.57: processing_qwen3_vl.py) that knows images, videos and no word.
+
+    Args:
+        folder: where its files go.
+        config: the model's, to which the places of tokens are added.
+        first: the place of the first special token, which ends a text.
+        more: of its text model's config.
+    """
+    places = {"vision_start": first + 9, "vision_end": first + 10, "image": first + 12, "video": first + 13}
     config |= {f"{name}_token_id": place for name, place in places.items()}
     config["vision_config"]["model_type"] = config["model_type"]
-    config["text_config"] |= {
-        "eos_token_id": 248044,
-        "rope_parameters": {
-            "mrope_interleaved": True,
-            "mrope_section": [11, 11, 10],
-            "rope_type": "default",
-            "rope_theta": 10_000_000,
-            "partial_rotary_factor": 0.25,
-        },
-    }
+    config["text_config"] |= {"eos_token_id": first, **more}
     words = {"vision_start": "<|vision_start|>", "vision_end": "<|vision_end|>"}
     words |= {"image": "<|image_pad|>", "video": "<|video_pad|>"}
-    special = {"<unk>": 0, "<bos>": 1, "<pad>": 2, "<eos>": 248044}
+    special = {"<unk>": 0, "<bos>": 1, "<pad>": 2, "<eos>": first}
     write_tokenizer(folder, special | {words[name]: place for name, place in places.items()}, {}, {})
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     sees = {
@@ -241,6 +257,7 @@ PROCESSORS = {
     "gemma3": write_gemma3_processor,
     "mistral3": write_mistral3_processor,
     "qwen3_5": write_qwen3_5_processor,
+    "qwen3_vl_moe": write_qwen3_vl_processor,
 }
 
 

@@ -247,8 +247,7 @@ def load_plain(name: str, content: bytes) -> object:
     try:
         # This process may take no more memory than the values of such a pickle can need: nine bytes can ask for a memo
         # of four billion places, allocated at once.
-        with Path("/proc/self/statm").open(encoding="ascii") as file:
-            taken = int(file.read().split()[0]) * resource.getpagesize()
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         wanted = taken + PICKLED_SPARE + PICKLED_TIMES * len(content)
         resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))

@@ -55,6 +55,9 @@ def test_an_encoder_of_images_by_its_patches_stages_and_heads() -> None:
     assert parse_config(config).basis == "generic"
     flash = {"model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096}
     assert parse_config(flash).basis == "family"
+    glm = {"model_type": "chatglm", "architectures": ["ChatGLMModel"], "hidden_size": 4096, "num_layers": 28}
+    glm |= {"num_attention_heads": 32, "vocab_size": 130528, "inner_hidden_size": 16384}
+    assert [parse_config(glm | more).basis for more in ({}, {"ffn_hidden_size": 13696})] == ["generic", "family"]
     wav2vec = preset_from(PUBLIC["facebook/wav2vec2-large-xlsr-53 with 32 letters"][0])
     assert wav2vec.notes.startswith("Generic: every tensor of a config of Wav2Vec2ForCTC")
     found = ANALYTIC.estimate(wav2vec.workload, card("H100"))

@@ -101,8 +101,7 @@ class Problems(TextWindow):
         if not problems:
             pieces.append(Content("No problems: every GPU answers and every preset could be read.\n"))
         for where, message, hint in problems:
-            pieces.append((f"{printable(where)}\n", "bold $warning"))
-            pieces.append(Content(f"  {printable(message)}\n"))
+            pieces += [(f"{printable(where)}\n", "bold $warning"), Content(f"  {printable(message)}\n")]
             if hint:
                 pieces.append((f"  → {printable(hint)}\n", "$muted"))
         if self._notices:

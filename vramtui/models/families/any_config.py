@@ -188,7 +188,7 @@ ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
 
 # Architectures without the output layer over words that a family has.
 OTHER_HEADS = re.compile(
-    r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|Retrieval|(?<!LMHead)Model$"
+    r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|Retrieval|(?<!LMHead)(?<!ChatGLM)Model$"
 )
 
 

@@ -200,7 +200,7 @@ def ffn_of(keys: Keys, hidden: int) -> int:
 def head_of(keys: Keys) -> str:
     """`CLASSES` or `BARE` where the architecture ends so; empty if its head is over words."""
     task = next(map(str, keys.items("architectures")), "")
-    if task.endswith("LMHeadModel"):
+    if task.endswith(("LMHeadModel", "ChatGLMModel")):  # so ChatGLM's own code names what has a head over words
         return ""
     return next((end for end in (CLASSES, BARE) if task.endswith(end)), "")
 

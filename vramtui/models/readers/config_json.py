@@ -432,6 +432,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     kind = values.get("model_type")
     if isinstance(kind, str) and kind in OTHER_TYPES:
         values = values | {"model_type": OTHER_TYPES[kind]}
+    elif kind == "chatglm" and "ffn_hidden_size" not in values:  # the first has other layers than its successors
+        values = values | {"model_type": "chatglm1"}
     elif kind in REFINED_WEB:  # Falcon's own code; `RefinedWeb` is its later architecture
         renamed = {REFINED_WEB_KEYS.get(key, key): value for key, value in values.items()}
         later = {"new_decoder_architecture": kind == "RefinedWeb"}
