@@ -92,7 +92,7 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
 
 def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
     found = dry_run(tmp_path, GATHERED, gpu="2xH100")
-    assert (found["printed"].count("gathered 5 10"), found["bounded"]) == (2, False)
+    assert (found["printed"].count("gathered 5 10485760"), found["bounded"]) == (2, False)
 
 
 GUESSED = {

@@ -198,6 +198,8 @@ void forget_contexts(void);
 void forget_memory(void);
 CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count);
 bool knows(CUdeviceptr address, size_t size); /* whether the host wrote what is there */
+bool is_pickled(CUdeviceptr address);
+#define LONGEST_COPY (4 * MIB) /* a longer one is not kept: weights, not ids or masks */
 
 /* nccl.c: what other ranks sent to these addresses. */
 void settle(CUdeviceptr address, size_t size);

@@ -1,7 +1,6 @@
 /* A card's memory, the host's, and what is copied between them. */
 #include "driver.h"
 
-#define LONGEST_COPY (4 * MIB)        /* a longer copy to the card is not kept: weights, not ids or masks */
 #define SMALL_COPY 65536
 #define MOST_KEPT ((size_t)512 << 20) /* bytes of the host's memory that copies may take */
 
@@ -193,15 +192,19 @@ static bool is_known_value(CUdeviceptr address, size_t size) {
   return values[at].address == address && values[at].size == size;
 }
 
+/* By pickle's protocol 4 or 5, as torch.distributed sends objects. */
+bool is_pickled(CUdeviceptr address) { return (*(const uint16_t *)address & 0xfeff) == 0x0480; }
+
 /* What is small always is: ids, lengths, the places of DDP's buckets. Where the rest is too much, what was dropped since
  * is counted no more. */
-static bool may_keep(struct range *range, size_t size) {
+static bool may_keep(struct range *range, size_t size, CUdeviceptr from) {
   static size_t refused = MOST_KEPT;
   if (kept + size > MOST_KEPT && (refused += size) > MOST_KEPT / 8) {
     kept = resident_bytes();
     refused = 0;
   }
-  RETURN_IF(size > LONGEST_COPY || (size > SMALL_COPY && kept + size > MOST_KEPT), false);
+  bool is_much = size > LONGEST_COPY || (size > SMALL_COPY && kept + size > MOST_KEPT);
+  RETURN_IF(is_much && (from == 0 || !is_pickled(from)), false);
   kept += size;
   range->kept = true;
   return true;
@@ -233,7 +236,7 @@ static bool copy_known(CUdeviceptr to, CUdeviceptr from, size_t size) {
   }
   if (!from_card && !to_card) {
     memmove((void *)to, (const void *)from, size);
-  } else if ((!from_card || source->kept) && may_keep(target, size)) {
+  } else if ((!from_card || source->kept) && may_keep(target, size, from)) {
     memmove((void *)to, (const void *)from, size);
     if (!from_card || is_known_value(from, size)) {
       values[value_at(to)].address = to;
@@ -265,7 +268,7 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
   struct range *range = range_of(to);
   size_t size = width * count;
   bool on_card = is_on_card(range);
-  if (!on_card || (size <= LONGEST_COPY && (range->kept || (value != 0 && may_keep(range, size))))) {
+  if (!on_card || (size <= LONGEST_COPY && (range->kept || (value != 0 && may_keep(range, size, 0))))) {
     for (size_t at = 0; at < count; at++) {
       memcpy((char *)to + at * width, &value, width);
     }

@@ -7,7 +7,6 @@
 enum { NCCL_SUCCESS, NCCL_CUDA_ERROR, NCCL_SYSTEM_ERROR, NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE };
 enum { SUM, PRODUCT, MAX, MIN, AVERAGE };
 #define EVERYBODY (-1)
-#define LONGEST_MESSAGE (4 * MIB)
 #define LONGEST_WAIT 60 /* seconds for a rank that sends nothing: it has ended, or waits for this one */
 #define MOST_EXPECTED 1024
 
@@ -29,10 +28,10 @@ struct record {
   uint64_t is_known;
 };
 
-/* What a buffer will hold: `size` bytes of a record from `offset` on, or a sum of everybody's. */
+/* What a buffer will hold: `size` bytes of a record, or a sum of everybody's. */
 struct expected {
   CUdeviceptr address;
-  size_t size, offset, whole;
+  size_t size;
   struct comm *comm;
   int from, to; /* `from` EVERYBODY: reduced */
   uint64_t number;
@@ -53,9 +52,7 @@ void unlock_nccl(void) { pthread_mutex_unlock(&lock); }
 void forget_nccl(void) { pthread_mutex_init(&lock, NULL); }
 
 static void send_record(struct comm *comm, int to, uint64_t number, const void *bytes, size_t size, bool is_known) {
-  if (comm->log < 0) {
-    comm->log = open_log(comm, comm->rank, O_WRONLY | O_CREAT | O_APPEND);
-  }
+  comm->log = comm->log < 0 ? open_log(comm, comm->rank, O_WRONLY | O_CREAT | O_APPEND) : comm->log;
   size_t length = is_known ? size : 0;
   struct record *record = malloc(sizeof *record + length);
   if (record != NULL && comm->log >= 0) {
@@ -66,12 +63,11 @@ static void send_record(struct comm *comm, int to, uint64_t number, const void *
   free(record);
 }
 
-/* Waits for a record and reads of it; false where it is not known, or never came. */
-static bool receive(const struct expected *what, int from, size_t offset, size_t size, void *bytes) {
-  time_t last = time(NULL) + LONGEST_WAIT;
+/* Waits for a record and reads it; false where it is not known, or never came. */
+static bool receive(const struct expected *what, int from, size_t size, void *bytes) {
+  time_t last = getenv("VRAMTUI_DRIVER_REPORT") == NULL ? 0 : time(NULL) + LONGEST_WAIT;
   off_t at = 0;
   int log = -1;
-  bool is_known = false;
   for (unsigned pause = 200; time(NULL) < last; pause = pause < 20000 ? 2 * pause : pause) {
     log = log < 0 ? open_log(what->comm, from, O_RDONLY) : log;
     struct record record;
@@ -82,22 +78,17 @@ static bool receive(const struct expected *what, int from, size_t offset, size_t
         break; /* its end is still being written */
       }
       if (record.to == what->to && record.number == what->number) {
-        is_known = record.is_known && offset + size <= record.size &&
-                   pread(log, bytes, size, at + (off_t)(sizeof record + offset)) == (ssize_t)size;
+        off_t start = at + (off_t)sizeof record;
+        bool is_known = record.is_known && size <= record.size && pread(log, bytes, size, start) == (ssize_t)size;
         close(log);
         return is_known;
       }
       at = behind;
     }
-    if (getenv("VRAMTUI_DRIVER_REPORT") == NULL) {
-      break;
-    }
     usleep(pause);
   }
-  if (log >= 0) {
-    close(log);
-  }
-  return is_known;
+  close(log);
+  return false;
 }
 
 #define COMBINE(type)                                                       \
@@ -129,7 +120,7 @@ static bool reduce(const struct expected *what, char *sum) {
   char *other = malloc(what->size);
   bool is_known = other != NULL && what->operation <= AVERAGE;
   for (int rank = 0; is_known && rank < what->comm->count; rank++) {
-    is_known = receive(what, rank, 0, what->size, rank == 0 ? sum : other) &&
+    is_known = receive(what, rank, what->size, rank == 0 ? sum : other) &&
                (rank == 0 || combine(what->type, what->operation, sum, other, what->size));
   }
   for (size_t at = 0; is_known && what->operation == AVERAGE && at < what->size / SIZES[what->type]; at++) {
@@ -184,9 +175,7 @@ void settle(CUdeviceptr address, size_t size) {
   while (awaited > 0 && take_expected(address, size, &what)) {
     char *bytes = malloc(what.size);
     if (bytes != NULL) {
-      bool is_known = what.from == EVERYBODY ? reduce(&what, bytes)
-                                             : receive(&what, what.from, what.offset, what.size, bytes);
-      if (is_known) {
+      if (what.from == EVERYBODY ? reduce(&what, bytes) : receive(&what, what.from, what.size, bytes)) {
         copy(what.address, (CUdeviceptr)bytes, what.size);
       } else {
         fill(what.address, 0, 1, what.size);
@@ -196,15 +185,20 @@ void settle(CUdeviceptr address, size_t size) {
   }
 }
 
-static void send_from(struct comm *comm, int to, uint64_t number, CUdeviceptr address, size_t size) {
-  if (size <= LONGEST_MESSAGE) {
+/* What is longer was computed, or is weights, but bytes may be a pickled object of any length. */
+static bool is_followed(size_t size, int type) { return size <= LONGEST_COPY || (type <= 1 && size >> 31 == 0); }
+
+static void send_from(struct comm *comm, int to, uint64_t number, CUdeviceptr address, size_t size, int type) {
+  if (is_followed(size, type)) {
     settle(address, size);
-    send_record(comm, to, number, (const void *)address, size, knows(address, size));
+    bool is_known = knows(address, size) && (size <= LONGEST_COPY || is_pickled(address));
+    send_record(comm, to, number, (const void *)address, size, is_known);
   }
 }
 
-static void expect_from(struct comm *comm, int from, int to, uint64_t number, CUdeviceptr address, size_t size) {
-  if (size <= LONGEST_MESSAGE && size > 0) {
+static void expect_from(struct comm *comm, int from, int to, uint64_t number, CUdeviceptr address, size_t size,
+                        int type) {
+  if (is_followed(size, type) && size > 0) {
     expect((struct expected){.address = address, .size = size, .comm = comm, .from = from, .to = to, .number = number});
   }
 }
@@ -265,7 +259,7 @@ API int ncclCommSplit(struct comm *comm, int color, int key, struct comm **made,
   send_record(comm, EVERYBODY, number, own, sizeof own, true);
   for (int peer = 0; peer < comm->count; peer++) {
     struct expected what = {.comm = comm, .to = EVERYBODY, .number = number};
-    RETURN_IF(!receive(&what, peer, 0, sizeof other, other), NCCL_SYSTEM_ERROR);
+    RETURN_IF(!receive(&what, peer, sizeof other, other), NCCL_SYSTEM_ERROR);
     count += other[0] == color;
     rank += other[0] == color && (other[1] < key || (other[1] == key && peer < comm->rank));
   }
@@ -310,10 +304,10 @@ API int ncclBroadcast(CUdeviceptr from, CUdeviceptr to, size_t count, int type, 
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
   if (comm->rank == root) {
-    send_from(comm, EVERYBODY, number, from, size);
+    send_from(comm, EVERYBODY, number, from, size, type);
     return from == to ? NCCL_SUCCESS : copy(to, from, size);
   }
-  expect_from(comm, root, EVERYBODY, number, to, size);
+  expect_from(comm, root, EVERYBODY, number, to, size, type);
   return NCCL_SUCCESS;
 }
 API int ncclBcast(CUdeviceptr buffer, size_t count, int type, int root, struct comm *comm, struct stream *stream) {
@@ -325,9 +319,9 @@ API int ncclAllGather(CUdeviceptr from, CUdeviceptr to, size_t count, int type, 
   uint64_t number = comm->calls++;
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
-  send_from(comm, EVERYBODY, number, from, size);
+  send_from(comm, EVERYBODY, number, from, size, type);
   for (int rank = 0; rank < comm->count; rank++) {
-    expect_from(comm, rank, EVERYBODY, number, to + (size_t)rank * size, size);
+    expect_from(comm, rank, EVERYBODY, number, to + (size_t)rank * size, size, type);
   }
   return NCCL_SUCCESS;
 }
@@ -337,8 +331,8 @@ API int ncclReduce(CUdeviceptr from, CUdeviceptr to, size_t count, int type, int
   uint64_t number = comm->calls++;
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
-  send_from(comm, EVERYBODY, number, from, size);
-  if ((root == EVERYBODY || root == comm->rank) && size <= LONGEST_MESSAGE && size > 0) {
+  send_from(comm, EVERYBODY, number, from, size, type);
+  if ((root == EVERYBODY || root == comm->rank) && size <= LONGEST_COPY && size > 0) {
     expect((struct expected){.address = to, .size = size, .comm = comm, .from = EVERYBODY, .to = EVERYBODY,
                              .number = number, .type = type, .operation = operation});
   }
@@ -351,13 +345,13 @@ API int ncclAllReduce(CUdeviceptr from, CUdeviceptr to, size_t count, int type, 
 API int ncclSend(CUdeviceptr from, size_t count, int type, int peer, struct comm *comm, struct stream *stream) {
   RETURN_IF(is_refused(comm, from, from, count, type, 1) || peer < 0 || peer >= comm->count, NCCL_INVALID_ARGUMENT);
   add_graph_node(stream, 0);
-  send_from(comm, peer, comm->sent[peer]++, from, count * SIZES[type]);
+  send_from(comm, peer, comm->sent[peer]++, from, count * SIZES[type], type);
   return NCCL_SUCCESS;
 }
 API int ncclRecv(CUdeviceptr to, size_t count, int type, int peer, struct comm *comm, struct stream *stream) {
   RETURN_IF(is_refused(comm, to, to, count, type, 1) || peer < 0 || peer >= comm->count, NCCL_INVALID_ARGUMENT);
   add_graph_node(stream, 0);
-  expect_from(comm, peer, comm->rank, comm->received[peer]++, to, count * SIZES[type]);
+  expect_from(comm, peer, comm->rank, comm->received[peer]++, to, count * SIZES[type], type);
   return NCCL_SUCCESS;
 }
 API int ncclAlltoAll(CUdeviceptr from, CUdeviceptr to, size_t count, int type, struct comm *comm,
