@@ -116,6 +116,7 @@ LOGGED = {
     "a result": "def train():\n    total = 0\n    for _ in 'ab':\n        total += x.mean().item()\n    return total\n"
     "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
     "offloads": "b = torch.empty(x.shape)\nb.copy_(x)\nprint(b.cuda()[torch.arange(9)].shape, (x + 1).cpu().mean())\n",
+    "what was compiled": "f = torch.compile(torch.neg)\nfor k in 'ab':\n    v = f(x).mean().item()\nprint(v)\n",
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
     "a rate": "s = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.nn.Parameter(x)]))\n"
     "for _ in 'abc':\n    s.step(x.mean())\n    s.step(x.mean().item())\n",
@@ -137,7 +138,6 @@ LOGGED = {
 }
 START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.randn(N << 10, device='cuda')\n"
 USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
-
 
 COMPILED = {  # functions that are compiled, of `x`
     "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",

@@ -320,20 +320,6 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
     (`OptimizeContext`, torch/_dynamo/eval_frame.py, 2.13).
     """
 
-    def begun(act: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        act(self, *args, **kwargs)
-
-        def leave(before: bool) -> None:
-            include(KEY, before)
-            reads.is_compiled = not before
-
-        def enter() -> Any:
-            before, reads.is_compiled = is_included(KEY), True
-            include(KEY, False)
-            return functools.partial(leave, before)
-
-        self.enter_exit_hooks.append(enter)
-
     def plain(one: Any) -> Any:
         if type(one) is guessed:
             one.use(2, sys._getframe(2))  # noqa: SLF001 - SIZED of `values`, by whoever calls what is compiled
@@ -341,13 +327,19 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
 
     def called(act: Any, self: Any, function: Any) -> Any:
         run = act(self, function)
-        given = functools.wraps(run)(
-            lambda *args, **kwargs: run(*map(plain, args), **{name: plain(one) for name, one in kwargs.items()})
-        )
-        return given if isinstance(run, type(plain)) else run
+
+        def given(*args: Any, **kwargs: Any) -> Any:
+            before, reads.is_compiled = is_included(KEY), True
+            include(KEY, False)
+            try:
+                return run(*map(plain, args), **{name: plain(one) for name, one in kwargs.items()})
+            finally:  # a hook of the context's own runs before it puts back which keys it found
+                include(KEY, before)
+                reads.is_compiled = not before
+
+        return functools.wraps(run)(given) if isinstance(run, type(plain)) else run
 
     guessed = load_shared("values").GuessedNumber  # each of whose operators would break the graph
-    around(frames.OptimizeContext, "__init__", begun)
     around(frames.OptimizeContext, "__call__", called)
 
 
