@@ -328,7 +328,7 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
     def called(act: Any, self: Any, function: Any) -> Any:
         run = act(self, function)
 
-        def given(*args: Any, **kwargs: Any) -> Any:
+        def run_unfollowed(*args: Any, **kwargs: Any) -> Any:
             before, reads.is_compiled = is_included(KEY), True
             include(KEY, False)
             try:
@@ -337,7 +337,7 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
                 include(KEY, before)
                 reads.is_compiled = not before
 
-        return functools.wraps(run)(given) if isinstance(run, type(plain)) else run
+        return functools.wraps(run)(run_unfollowed) if isinstance(run, type(plain)) else run
 
     guessed = load_shared("values").GuessedNumber  # each of whose operators would break the graph
     around(frames.OptimizeContext, "__call__", called)
