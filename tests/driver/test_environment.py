@@ -34,6 +34,7 @@ pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(1)
 said["name"] = pynvml.nvmlDeviceGetName(handle)
 said["used"] = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+said["sensors"] = [getattr(pynvml, f"nvmlDeviceGet{one}")(handle) for one in ("TotalEnergyConsumption", "PowerUsage")]
 processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
 said["processes"] = [[process.pid == os.getpid(), process.usedGpuMemory] for process in processes]
 said["peers"] = [pynvml.nvmlDeviceGetP2PStatus(handle, pynvml.nvmlDeviceGetHandleByIndex(0), how) for how in (0, 2)]
@@ -59,8 +60,7 @@ def test_a_process_finds_the_cards_and_no_other(tmp_path: Path, name: str) -> No
     assert (said["name"], said["used"]) == (f"NVIDIA {name}", held)
     assert said["processes"] == [[True, held]]
     assert said["peers"] == ([0, 5, 0] if name in {"RTX6000Ada", "GTX1080"} else [5, 5, 217])  # PCIe, without NVLink
-    assert said["devices"] == [""]
-    assert said["open"] == []
+    assert (said["devices"], said["open"], said["sensors"]) == ([""], [], [0, 0])
     (report,) = read_reports(tmp_path)
     assert (report.peaks[:2], report.contexts[:2]) == ((0, held), (0, beginning))
     assert report.unmodelled == ()

@@ -75,7 +75,7 @@ CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *addr
 /* The single values that the host copied, by address: a single value is known only where the host wrote that one alone;
  * anything else may be a result. */
 #define MOST_VALUES 4096
-static struct {
+static struct value {
   CUdeviceptr address;
   size_t size;
 } values[MOST_VALUES];
@@ -239,8 +239,7 @@ static bool copy_known(CUdeviceptr to, CUdeviceptr from, size_t size) {
   } else if ((!from_card || source->kept) && may_keep(target, size, from)) {
     memmove((void *)to, (const void *)from, size);
     if (!from_card || is_known_value(from, size)) {
-      values[value_at(to)].address = to;
-      values[value_at(to)].size = size;
+      values[value_at(to)] = (struct value){to, size};
     }
   } else if (target->kept) {
     drop(to, size);
@@ -267,8 +266,7 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
   LOCKED;
   struct range *range = range_of(to);
   size_t size = width * count;
-  bool on_card = is_on_card(range);
-  if (!on_card || (size <= LONGEST_COPY && (range->kept || (value != 0 && may_keep(range, size, 0))))) {
+  if (!is_on_card(range) || (size <= LONGEST_COPY && (range->kept || (value != 0 && may_keep(range, size, 0))))) {
     for (size_t at = 0; at < count; at++) {
       memcpy((char *)to + at * width, &value, width);
     }

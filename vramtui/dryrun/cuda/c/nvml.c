@@ -28,7 +28,6 @@ ANSWER(nvmlDeviceGetCount_v2, (unsigned *count), count, (unsigned)the_card()->de
 ANSWER_OF(index < (unsigned)the_card()->devices, NVML_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2,
           (unsigned index, nvml_device *device), device, (nvml_device)((intptr_t)index + 1))
 ANSWER(nvmlDeviceGetIndex, (nvml_device device, unsigned *index), index, (unsigned)number_of(device))
-ANSWER(nvmlDeviceGetMinorNumber, (nvml_device device, unsigned *number), number, (unsigned)number_of(device))
 API int nvmlDeviceGetHandleByUUID(const char *text, nvml_device *device) {
   for (int at = 0; at < the_card()->devices; at++) {
     char own[64];
@@ -112,13 +111,17 @@ API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, unsigned *fabric)
 }
 ANSWER(nvmlDeviceGetP2PStatus, (nvml_device one UNUSED, nvml_device other UNUSED, int how, int *status), status,
        !has_peers() || (how == 2 && !has_links()) ? 5 : 0) /* 2 is over NVLink */
-/* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
+/* The sensors of a card that rests, whose figures programs log: two of 32 bits or one of 64, and one of 32. */
+ANSWER(nvmlDeviceGetUtilizationRates, (nvml_device device UNUSED, uint64_t *figures), figures, 0)
+ALSO(nvmlDeviceGetTotalEnergyConsumption, nvmlDeviceGetUtilizationRates)
+ANSWER(nvmlDeviceGetPowerUsage, (nvml_device device UNUSED, unsigned *figure), figure, 0)
+ANSWER(nvmlDeviceGetTemperature, (nvml_device device UNUSED, int which UNUSED, unsigned *figure), figure, 0)
+ALSO(nvmlDeviceGetClockInfo, nvmlDeviceGetTemperature) ALSO(nvmlDeviceGetMinorNumber, nvmlDeviceGetIndex)
+/* What this card has not: links to others, fabrics. PyTorch and NCCL look for the functions themselves. */
 #define NOT_SUPPORTED(name) \
   API int name(void) { return NVML_NOT_SUPPORTED; }
 NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType) NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 NOT_SUPPORTED(nvmlDeviceGetNvLinkState) NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
-NOT_SUPPORTED(nvmlDeviceGetFieldValues) NOT_SUPPORTED(nvmlDeviceGetUtilizationRates)
-NOT_SUPPORTED(nvmlDeviceGetTemperature) NOT_SUPPORTED(nvmlDeviceGetPowerUsage) NOT_SUPPORTED(nvmlDeviceGetMigMode)
-NOT_SUPPORTED(nvmlDeviceGetPciInfo_v3) NOT_SUPPORTED(nvmlSystemGetConfComputeState)
-NOT_SUPPORTED(nvmlSystemGetConfComputeSettings) NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
-NOT_SUPPORTED(nvmlDeviceGetPlatformInfo)
+NOT_SUPPORTED(nvmlDeviceGetFieldValues) NOT_SUPPORTED(nvmlDeviceGetMigMode) NOT_SUPPORTED(nvmlDeviceGetPciInfo_v3)
+NOT_SUPPORTED(nvmlSystemGetConfComputeState) NOT_SUPPORTED(nvmlSystemGetConfComputeSettings)
+NOT_SUPPORTED(nvmlDeviceGetAttributes_v2) NOT_SUPPORTED(nvmlDeviceGetPlatformInfo)
