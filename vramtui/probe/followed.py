@@ -124,8 +124,7 @@ class Follower:
                 act(self, again(recompute), *args, **kwargs)
 
             around(checkpoint._CheckpointFrame, "__init__", begun)  # noqa: SLF001 - as above
-            plain = checkpoint.CheckpointFunction.backward
-            checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
+            checkpoint.CheckpointFunction.backward = staticmethod(again(checkpoint.CheckpointFunction.backward))
 
         when_imported("torch.utils.checkpoint", follow_checkpoints)
 
@@ -147,7 +146,7 @@ class Follower:
         torch, values, launches = self._torch, self.values, self._launches
         leave = torch._C._ExcludeDispatchKeyGuard  # noqa: SLF001 - as above
         plainly = torch._C.DisableTorchFunction  # noqa: SLF001 - as above
-        numbers = (int, float, bool, complex)
+        numbers, nothing = (int, float, bool, complex), torch.empty(0)
         allows_numbers = getattr(torch._C, "_should_allow_numbers_as_tensors", bool)  # noqa: SLF001 - as above
         facts_of = values.operator
         is_capturing, is_traced = self._is_capturing, torch._C._get_tracing_state  # noqa: SLF001 - as above
@@ -160,7 +159,9 @@ class Follower:
         def run(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
             rest = keys & below
             if rest.raw_repr() and not wraps(op, args):
-                return op._handle.redispatch_boxed(rest, *args, **kwargs)  # noqa: SLF001 - as above
+                result = op._handle.redispatch_boxed(rest, *args, **kwargs)  # noqa: SLF001 - as above
+                # A list's undefined tensor is None here, which C++ takes back as no tensor (pybind_utils.cpp, 2.13).
+                return [nothing if one is None else one for one in result] if type(result) is list else result
             at = () if allows_numbers(facts_of(op).name) else facts_of(op).numbers
             with plainly():  # with a number, or Python's dispatcher, which names one key at a time
                 given = (torch.tensor(one) if i in at and type(one) in numbers else one for i, one in enumerate(args))
@@ -197,8 +198,7 @@ class Follower:
 
     def answer(self, number: Any) -> Any:
         """The number that the job reads for a guess: zero, or one for zero, once a loop has waited long enough."""
-        if self.varies:
-            number = self.vary(number)
+        number = self.vary(number)
         self.note(takes_all=type(number) is int)
         frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
         while frame is not None and (
