@@ -605,7 +605,10 @@ AT_REST, NEXT_TO_NOTHING = 10.0, 0.05  # seconds after which a server that does 
 DAEMONS = 30.0  # seconds in which what a job has left behind it may begin to use CUDA, where nothing else of it did
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
-ENDED = (signal.SIGTERM, signal.SIGCHLD)
+# The kernel's signal is not the one by which the starter ends a job. It comes as the starter's first thread ends, and
+# `getppid` names a starter until its last one has.
+ORPHANED = signal.SIGHUP
+ENDED = (signal.SIGTERM, ORPHANED, signal.SIGCHLD)
 KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
 
 
@@ -679,15 +682,16 @@ def keep_job() -> None:
     order, command = json.loads(sys.argv[1]), sys.argv[2:]
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDED)
+    prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
     job = os.fork()
     if not job:
         os.setpgid(0, 0)  # as a shell does
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _become(command, order["scratch"], order["unchanged"])
     code, was_ended, waits, serves, rest = 0, False, False, False, Rest()
-    until = float("inf") if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
+    is_orphan = os.getppid() != order["parent"]
+    until = 0.0 if is_orphan else float("inf")  # when all that is left is killed
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -711,10 +715,11 @@ def keep_job() -> None:
             if not serves and Path(reports, SERVED).exists():  # processes with a probe now tell their end
                 serves, until, rest = True, min(until, time.monotonic() + LEAVING), Rest()
             seen = signal.sigtimedwait(ENDED, 1 if is_watched else 0.2)
-            if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
+            is_orphan = is_orphan or (seen is not None and seen.si_signo == ORPHANED)
+            if seen is not None and seen.si_signo != signal.SIGCHLD and not was_ended:
                 was_ended, until = True, time.monotonic() + GRACE
                 signal_all(started_by(os.getpid()), signal.SIGTERM)
-    if os.getppid() != order["parent"]:
+    if is_orphan or ORPHANED in signal.sigpending() or os.getppid() != order["parent"]:
         for folder in order["left"]:
             shutil.rmtree(folder, ignore_errors=True)
     sys.exit(code if code >= 0 else 128 - code)
