@@ -233,6 +233,17 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+# A killed process ends thread by thread, and the last one gives the memory back.
+THREADS = """
+import threading, time
+for _ in range(8):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+large = b"x" * (1 << 29)
+from vramtui.__main__ import main
+main()
+"""
+
+
 @pytest.mark.parametrize(
     "end", ["exit", "KILL", *(pytest.param(one, marks=pytest.mark.slow) for one in ("timeout", "TERM"))]
 )
@@ -243,7 +254,8 @@ def test_the_whole_tree_and_all_folders_end_with_the_command(place: Path, end: s
     options = ["--timeout", "1"] if end == "timeout" else []
     job = (str(SYSTEM), "job.py")
     with subprocess.Popen(
-        [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "RTX4090", "--show-output", *options, *job],
+        [sys.executable, *(("-c", THREADS) if end == "KILL" else ("-m", "vramtui")), "dry-run", "--gpu", "RTX4090",
+         "--show-output", *options, *job],
         cwd=place / "job", env=environment(place) | {"TMPDIR": str(place / "tmp"), "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     ) as ran:  # fmt: skip
