@@ -83,6 +83,7 @@ class Terminal:
         self._tail = b""  # of what was read, as the question may come in two pieces
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
+        self._lines: dict[int, str] = {}
         self._arrived: deque[tuple[float, bytes]] = deque()
         self._news = threading.Event()
         self._rest = b""
@@ -116,7 +117,7 @@ class Terminal:
     @property
     def text(self) -> str:
         self._draw()
-        return "\n".join(self.screen.display)
+        return self._shown()
 
     def wait_for(self, *texts: str) -> str:
         return self.wait(lambda screen: all(text in screen for text in texts), f"{texts}")
@@ -303,4 +304,9 @@ class Terminal:
         self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data))
 
     def _shown(self) -> str:
-        return "\n".join(self.screen.display)
+        """The text of the screen; only lines that were drawn on since are put together again."""
+        for row in self.screen.dirty:
+            line = self.screen.buffer[row]
+            self._lines[row] = "".join([line[column].data for column in range(self.screen.columns)])
+        self.screen.dirty.clear()
+        return "\n".join([self._lines[row] for row in range(self.screen.lines)])
