@@ -21,7 +21,7 @@ from vramtui.app.help.dialog import problems_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.bounded_samples import is_possible, is_size
+from vramtui.core.observation.bounded_samples import is_possible
 from vramtui.core.observation.readings import METRICS, Gpu, Sample, decode_sample, encode_sample
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
@@ -229,7 +229,7 @@ class _Run:
             self._broken(f"{name} is {value!r}, not {wanted!r}, and nothing says why")
         total = gpu.memory.total
         for row in gpu.processes:
-            if row.pid <= 0 or (row.used_memory is not None and not is_size(row.used_memory)):
+            if row.pid <= 0 or (row.used_memory is not None and not is_possible("used", row.used_memory)):
                 self._broken(f"an impossible process: {row.pid}, {row.used_memory}")
             if total and row.used_memory is not None and row.used_memory > total:
                 self._broken(f"a process that is larger than its card: {row.used_memory}")
@@ -249,7 +249,7 @@ class _Run:
             return  # it has a thread of its own, for which nobody waits
         for gpu in sample.gpus:
             for pid, used in self.source.look(gpu.uuid).items():
-                if pid <= 0 or not is_size(used):
+                if pid <= 0 or not is_possible("used", used):
                     self._broken(f"the close look has {used} bytes of {pid}")
 
     def _shown(self, sentence: str, *, age: bool = False) -> None:
@@ -305,5 +305,5 @@ def _figures(gpu: Gpu) -> dict[str, Any]:
 
 def _possible(name: str, value: object) -> bool:
     if name.startswith("memory."):
-        return isinstance(value, int) and is_size(value)
+        return isinstance(value, int) and is_possible("used", value)
     return is_possible(name, value)

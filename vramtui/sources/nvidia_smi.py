@@ -18,7 +18,7 @@ from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import LARGEST_SIZE, MIB
-from vramtui.core.observation.bounded_samples import is_possible, is_size
+from vramtui.core.observation.bounded_samples import is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
@@ -201,7 +201,7 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell has the type
         return printable(text)
     if kind == "mib":
         size = int(number) * MIB
-        if not is_size(size):
+        if not is_possible("used", size):
             raise ValueError(text)
         return size
     if kind == "float":
