@@ -47,7 +47,10 @@ class TracedCall:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Answer until there are no more questions."""
+    gc.disable()
     load_once()
+    gc.enable()
+    gc.collect()
     gc.freeze()  # a fork that looked through it for garbage would copy every page of it
     asks, answers = map(int, os.environ[PIPES].split(","))
     items = {item.nodeid: item for item in session.items}
