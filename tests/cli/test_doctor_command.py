@@ -91,9 +91,19 @@ def test_a_folder_that_may_not_be_looked_into_cannot_be_written(monkeypatch: pyt
     assert "cannot write to the config folder /somebody/config" in finding.message
 
 
+TRAPS = ("json", "runpy", "torch", "pathlib", "importlib", "msgspec", "sitecustomize", "vramtui", "encodings", "typing")
+
+
 @pytest.mark.torch
-def test_this_pythons_torch_is_found() -> None:
+def test_this_pythons_torch_is_found_and_nothing_of_the_current_folder_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    for name in TRAPS:
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
     finding = checks.torch()
+    assert not ran.exists()
     assert finding.verdict == "ok"
     assert "torch 2." in finding.message
     assert "run, dry run" in finding.message
