@@ -1,58 +1,61 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - torch may be missing
-
-from vramtui.dryrun.values import BLANK, DRAWN, LARGE, MOST, Values  # noqa: E402 - as above
+from tests.loaded_once import Module
+from vramtui.dryrun.values import BLANK, DRAWN, LARGE, MOST, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.torch
-_Mode: Any = TorchDispatchMode
+torch: Any = Module("torch")
+dispatch: Any = Module("torch.utils._python_dispatch")
 
 
-class Following(_Mode):  # type: ignore[misc]  # its methods have no types
-    def __init__(self, bring: Any = None) -> None:
-        super().__init__()
-        self.values = Values(torch, lambda tensor: tensor.device.type == "meta", bring)
-        self.notes, self.note_size = list[bool](), lambda: None
-        self.vary, self.varies = lambda one: one, False
+def following(bring: Any = None) -> Any:
+    class Following(dispatch.TorchDispatchMode):  # type: ignore[misc]  # its methods have no types
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = Values(sys.modules["torch"], lambda tensor: tensor.device.type == "meta", bring)
+            self.notes, self.note_size = list[bool](), lambda: None
+            self.vary, self.varies = lambda one: one, False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        if str(func) == "aten._to_copy.default" and args[0].device != named.get("device", args[0].device):
-            made = torch.empty(args[0].shape, dtype=named.get("dtype") or args[0].dtype, device=named["device"])
-            return self.values.follow(func, args, named, lambda: made, self)
-        if str(func) == "aten._local_scalar_dense.default" and args[0].device.type == "meta":
-            return self.values.follow(func, args, named, lambda: 0, self)
-        return self.values.follow(func, args, named, lambda: func(*args, **named), self)
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            named = kwargs or {}
+            if str(func) == "aten._to_copy.default" and args[0].device != named.get("device", args[0].device):
+                made = torch.empty(args[0].shape, dtype=named.get("dtype") or args[0].dtype, device=named["device"])
+                return self.values.follow(func, args, named, lambda: made, self)
+            if str(func) == "aten._local_scalar_dense.default" and args[0].device.type == "meta":
+                return self.values.follow(func, args, named, lambda: 0, self)
+            return self.values.follow(func, args, named, lambda: func(*args, **named), self)
 
-    def note(self, *, takes_all: bool) -> None:
-        self.notes.append(takes_all)
+        def note(self, *, takes_all: bool) -> None:
+            self.notes.append(takes_all)
 
-    def answer(self, number: Any) -> Any:
-        self.note(takes_all=type(number) is int)
-        return number
+        def answer(self, number: Any) -> Any:
+            self.note(takes_all=type(number) is int)
+            return number
 
-    @contextlib.contextmanager
-    def knowing(self) -> Iterator[None]:
-        yield
+        @contextlib.contextmanager
+        def knowing(self) -> Iterator[None]:
+            yield
 
-    def load(self, *_: Any) -> None:
-        """Write nothing."""
+        def load(self, *_: Any) -> None:
+            """Write nothing."""
 
-    clear = load
+        clear = load
+
+    return Following()
 
 
 @pytest.fixture(name="mode")
 def follow() -> Any:
-    with Following() as mode:
+    with following() as mode:
         yield mode
 
 
@@ -149,7 +152,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "drawn in place": lambda _: torch.empty(LARGE).uniform_(),
     "drawn": lambda _: torch.randn(2, LARGE // 2),
     "of one number": lambda _: torch.ones(LARGE, dtype=torch.bfloat16),
-    "like another": torch.zeros_like,
+    "like another": lambda x: torch.zeros_like(x),  # noqa: PLW0108 - torch is not loaded yet
     "of another type": lambda x: x.to(torch.bfloat16).clone().mul_(2),
     "scaled": lambda x: x * 0.02,
     "put together": lambda x: torch.cat([x, x]).view(2, -1).T.contiguous(),
@@ -160,7 +163,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("drawn", [0, DRAWN])
 @pytest.mark.parametrize("kind", MADE)
 def test_large_tensors_of_the_host_are_left_blank_after_many_numbers(kind: str, drawn: int) -> None:
-    with Following(bring=lambda _: None) as mode:
+    with following(bring=lambda _: None) as mode:
         mode.values.drawn_on_host = drawn
         made = MADE[kind](torch.empty(LARGE).normal_())
         assert bool(mode.values.is_guess(made) & BLANK) is bool(drawn)

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.loaded_once import Module
 from tests.recorded.cudnn import cudnn_without_device
 from tests.warm_traces import WARM
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake.kernels.convolution import IN_RANGE, RIGHT
 from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators import torch_facts
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
@@ -35,6 +35,7 @@ from vramtui.estimators.torch_facts.convolutions import (
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"
+STATED = Module("vramtui.dryrun.fake.kernels.convolution")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def test_the_note_on_convolutions_far_from_measured_ones_is_true_of_those_left_o
             cases, right = cases + 1, right + (abs(missing) <= close)
             in_range += truth <= most + close
     assert cases > 7_000
-    assert (round(right / cases, 2), round(in_range / cases, 2)) == (RIGHT, IN_RANGE)
+    assert (round(right / cases, 2), round(in_range / cases, 2)) == (STATED.RIGHT, STATED.IN_RANGE)
 
 
 def test_those_left_out_that_have_a_measured_one_near_are_as_the_card_ran_them() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.loaded_once import Module
 from tests.recorded.accuracy import FAMILIES, PAGE, Measured, errors_of, measure, page, with_table
 from tests.recorded.architectures import preset_from
 from tests.recorded.stated_errors import GOLDEN, METHODS, inside, kinds, measured, of_kind, spread_of, table
@@ -12,7 +13,6 @@ from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import DiffusionTransformerModel, Linear, SequentialModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
-from vramtui.dryrun.fake.failures import COMPILED as COMPILED_SAYS
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
@@ -92,8 +92,9 @@ def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
         if row["run"].get("compile") and run["precision"] == "bf16" and plain:
             changes.append(row["allocated"] / plain - 1)
     changes.sort()
-    assert f"of {len(changes)} public models allocated {changes[0]:+.0%} to {changes[-1]:+.0%} against" in COMPILED_SAYS
-    assert f"{changes[len(changes) // 2]:+.0%} in the median" in COMPILED_SAYS
+    note = Module("vramtui.dryrun.fake.failures").COMPILED
+    assert f"of {len(changes)} public models allocated {changes[0]:+.0%} to {changes[-1]:+.0%} against" in note
+    assert f"{changes[len(changes) // 2]:+.0%} in the median" in note
     job = JOB.with_run(compile=True)
     found, less_known = SIMULATED.estimate(JOB, card("H200")), SIMULATED.estimate(job, card("H200"))
     assert "run.compile" in less_known.assumptions[0]
