@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -9,6 +8,7 @@ from textual.pilot import Pilot
 
 from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
+from tests.installed.terminal import until
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.screen import FleetModel, FleetRow, FleetScreen, holds, text_of
 from vramtui.app.services import Services, StartOptions
@@ -108,9 +108,7 @@ def test_a_card_that_is_cut_into_instances_counts_as_these() -> None:
     fleet = Fleet([RemoteHost("gpu00", Far("gpu00", "bo")), RemoteHost(far.name, far)], 0.05)
     fleet.begin(lambda _: MonitorSession())
     try:
-        deadline = time.monotonic() + 30
-        while not fleet.summaries()[1].is_up and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: fleet.summaries()[1].is_up)
         view = FleetModel().view(fleet.summaries()[1:], "gpu00")
     finally:
         fleet.close()

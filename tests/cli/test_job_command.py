@@ -1,12 +1,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.installed.terminal import until
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.dryrun.child import hook_folder, probed_environment
@@ -61,10 +61,7 @@ def test_a_running_process_tells_its_command_folder_and_variables(folder: Path) 
     environment = {"PATH": str(folder / "bin"), "BATCH": "8"}
     with subprocess.Popen([PYTHON, "train.py", "a b"], cwd=folder, env=environment) as job:
         try:
-            until = time.monotonic() + 60
-            while not ready.exists():
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            until(ready.exists)
             found = command_of_process(job.pid)
         finally:
             job.kill()

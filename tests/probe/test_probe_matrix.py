@@ -2,11 +2,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.installed.terminal import until
 from tests.probe.conftest import JOBS, Start
 from tests.tables import rows
 
@@ -64,12 +64,7 @@ def test_a_job_outlives_whoever_watches_it(tmp_path: Path) -> None:
     watcher = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    deadline = time.monotonic() + 60
-    while not begun.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(begun.exists)
     watcher.send_signal(signal.SIGKILL)
     watcher.wait()
-    while not done.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(done.exists)
