@@ -19,8 +19,8 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.dryrun.child import CancelledError, let_others_go_first
-from vramtui.dryrun.command import RunTools
 from vramtui.dryrun.estimate import estimate_of
+from vramtui.dryrun.job_command import RunTools
 from vramtui.dryrun.traces import JobTrace, preset_of_command, read_job_trace
 
 PRESET = preset_of_command(COMMAND, kept())

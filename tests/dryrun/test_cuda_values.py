@@ -29,7 +29,7 @@ JOBS = {
     "a loop that waits": "m = x > 0\nwhile m.any():\n    y = work(m)\n    m = y[:, 0] > 0\n",
     "a loop that is left": "m = x > 0\nwhile True:\n    if not m.any():\n        break\n    work(m)\n",
     "a loop by a number": "m = x > 0\nwhile m.sum().item() > 0:\n    work(m)\n",
-    "each place": "work(x > 0)\nfor r in (x[:5] > 0).nonzero():\n    r[0] == 4 or x[:4][r[0]]\n",
+    "each place": "work((x > 0).nonzero()[:, 0])\nfor r in (x[:5] > 0).nonzero():\n    r[0] == 4 or x[:4][r[0]]\n",
     "a mask on the host": "keep = (x > 0).cpu()\nrows = torch.zeros(N << 10, 256)[keep]\nwork(rows)\n",
     "a number is compared": "s = x.abs().mean().item()\nif s > 0.5:\n    work(x * s)\n",
     "a way in one line": "m = x > 0\ny = work(m) if m.any() else None\n",
@@ -110,6 +110,7 @@ GUESSED = {
     "def size(): return int(math.sqrt(kept.v))\nn = size()\n",
     "through JSON": "n = int(json.loads(json.dumps({'n': x.abs().sum().item()}))['n'])\n",
     "through a text": "n = int('%.0f' % x.abs().sum().item())\n",
+    "a gradient": "h = torch.ones(9, requires_grad=True)\n(h.cuda() * x[0]).sum().backward()\nn = int(h.grad.sum())\n",
     "the first": "n = sorted([(x.mean().item(), 3), (x.sum().item(), 1 << 14)])[0][1]\n",
 }
 LOGGED = {
@@ -138,7 +139,6 @@ LOGGED = {
 }
 START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.randn(N << 10, device='cuda')\n"
 USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
-
 COMPILED = {  # functions that are compiled, of `x`
     "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",
     "a number": "return x + 1 if x.abs().sum().item() > 3 else torch.zeros(9, device='cuda')\n",
@@ -148,6 +148,7 @@ COMPILED = {  # functions that are compiled, of `x`
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
 WRITTEN = {"what a kernel wrote": KERNEL + "n = int(z[0])\n" + USE}
+WRITTEN["below the peak for a log"] = f"n = 9999\n{USE}del y\n{GUESSED['a gradient']}print(len(x[x > 0]))\n"
 READS["given, compiled"] = "f = torch.compile(lambda x, v: x * (v + 1) - v, fullgraph=True)\nf(x, x.mean().item())\n"
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
 WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike

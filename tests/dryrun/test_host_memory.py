@@ -12,7 +12,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun import child, command, shield
-from vramtui.dryrun.job_command import DryRunJob, Engine
+from vramtui.dryrun.job_command import DryRunJob, Engine, RunTools
 from vramtui.dryrun.shield import supervised
 
 REFUSED = "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes. Error code 12"
@@ -64,19 +64,19 @@ def test_a_control_group_that_allows_less_is_told(
 @pytest.mark.parametrize("why", ["the job was ended", REFUSED])
 def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch: Any, engine: Any, why: str) -> None:
     def full(*how: Any) -> None:
-        how[5].write(why.encode())
+        how[4].write(why.encode())
         raise (UserError if why is REFUSED else child.HostFullError)(why)
 
     for name, act in (("run_cuda", full), ("job_command", Mock(side_effect=UserError("engine fake ran")))):
         monkeypatch.setattr(command, name, act)
-    job, how = job_of(tmp_path, "train.py", engine=engine), command.RunTools(lambda _: None, tmp_path)
+    job, how = job_of(tmp_path, "train.py", engine=engine), RunTools(lambda _: None, tmp_path)
     said = f"with engine cuda {'you tried to allocate 99 bytes' if why is REFUSED else why}; {command.WAYS}"
     error = command.dry_run(job, (card("H100"), 1), "cuda", how).error
     assert error == ("engine fake ran" if engine is None else said)
 
 
 def test_engine_fake_refuses_a_server_before_it_starts(tmp_path: Path) -> None:
-    job, how = job_of(tmp_path, "-m", "sglang.launch_server"), command.RunTools(lambda _: None, tmp_path)
+    job, how = job_of(tmp_path, "-m", "sglang.launch_server"), RunTools(lambda _: None, tmp_path)
     error = command.dry_run(job, (card("H100"), 1), "fake", how, "the host is full").error
     assert error == "engine fake cannot run sglang, which has kernels of its own: engine cuda on a larger host can"
 

@@ -14,11 +14,11 @@ from typing import Any
 from vramtui.api.estimation import device_of, require_text
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device
-from vramtui.dryrun.command import GpuAnswer, RunTools, engine_of, parse_gpu, prepared
+from vramtui.dryrun.command import GpuAnswer, engine_of, parse_gpu, prepared
 from vramtui.dryrun.command import dry_run as run_dry
 from vramtui.dryrun.fake.run import TraceTimeoutError
 from vramtui.dryrun.fake.run import trace as trace_in_child
-from vramtui.dryrun.job_command import DryRunJob, Engine, own_interpreter
+from vramtui.dryrun.job_command import DryRunJob, Engine, RunTools, own_interpreter
 from vramtui.dryrun.result import DryRun, TraceRequest
 from vramtui.presets import xdg_folder
 from vramtui.sources.probe_listener import ProbeListener

@@ -61,9 +61,9 @@ def dry_run(
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.core.estimate.fits import SIGNS
-    from vramtui.dryrun.command import RunTools, engine_of, host_note, prepared
     from vramtui.dryrun.command import dry_run as run
-    from vramtui.dryrun.job_command import DryRunJob
+    from vramtui.dryrun.command import engine_of, host_note, prepared
+    from vramtui.dryrun.job_command import DryRunJob, RunTools
     from vramtui.dryrun.largest_batch import batch_flag, sentence_of
     from vramtui.dryrun.largest_batch import largest_batch as search
 

@@ -6,9 +6,7 @@ import re
 import shlex
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -23,19 +21,20 @@ from vramtui.core.schema.workload import ServeRun
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import CudaRun, Listen, by_numbers, result_of, run_cuda, workspaces_on_card
+from vramtui.dryrun.cuda.run import CudaRun, by_numbers, result_of, run_cuda, workspaces_on_card
 from vramtui.dryrun.fake.run import CHEAP, NUMBERS, TraceFailedError, last_step, run_fake
 from vramtui.dryrun.job_command import (
     DryRunJob,
     Engine,
+    RunTools,
     interpreter_at,
     job_command,
     job_interpreter,
     own_variables,
     python_of,
 )
-from vramtui.dryrun.reads import JOB_FILE, ReadPlace
-from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest
+from vramtui.dryrun.reads import JOB_FILE
+from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, TraceRequest, is_alike
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
@@ -87,17 +86,6 @@ class DryRunDocument(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     gpus: tuple[GpuAnswer, ...]
     largest_batch: LargestBatch | None = None
-
-
-class RunTools(msgspec.Struct, frozen=True):
-    """Tools that a dry run gets from its caller: an opener of the probe's listener, the folder of the driver, a
-    callback for each phase of engine `fake`, and an event that ends the job from another thread.
-    """
-
-    listen: Listen
-    cache: Path
-    progress: Callable[[Progress], None] | None = None
-    cancel: threading.Event | None = None
 
 
 def parse_gpu(text: str) -> tuple[Device, int]:
@@ -286,46 +274,53 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
-    how = device, count, tools.listen, tools.cache
     began, kills = time.monotonic(), kills_for_memory()
-    ran = run_cuda(job, *how, output, tools.cancel)
+    ran = run_cuda(job, device, count, tools, output)
     if ran.code == KILLED and not ran.ended_after:
         if kills and kills == kills_for_memory():
             raise UserError("the job was killed, by itself or by somebody: the host's memory did not run out")
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
-    seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
+    if job.other_way != "" or job.keep_files or ran.ended_after is not None:
+        return result_of(ran)
+    seconds = time.monotonic() - began
     again = replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
-    is_repeatable = job.other_way == "" and not job.keep_files
-    if is_repeatable and ran.ended_after is None and seconds < CHEAP and (known := workspaces_on_card(ran)):
+
+    def rerun(numbers: str = "", way: str | None = None) -> CudaRun:
+        with tempfile.TemporaryFile() as unread:
+            return run_cuda(replace(again, other_numbers=numbers, other_way=way), device, count, tools, unread)
+
+    if seconds < CHEAP and (known := workspaces_on_card(ran)):
         again = replace(again, workspaces=known)
-        with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):
-            on_card = run_cuda(again, *how, unread, tools.cancel)
+        with contextlib.suppress(UserError):
+            on_card = rerun()
             if on_card.ended_after is None and on_card.code == ran.code:
                 ran = replace(on_card, without_device=result_of(ran))
-    is_read = is_repeatable and ran.ended_after is None and any(place.is_open for place in ran.places)
-    is_read &= not any(place.decides and place.is_fixed for place in ran.places)  # which bounds it whatever else does
+    is_bounded = any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
     is_proven, varied = False, list[CudaRun]()
-    with tempfile.TemporaryFile() as unread:
-        for numbers in NUMBERS if is_read else ():
-            if time.monotonic() - began < CHEAP:
-                varied.append(run_cuda(replace(again, other_numbers=numbers), *how, unread, tools.cancel))
+    for numbers in NUMBERS if not is_bounded and any(place.is_open for place in ran.places) else ():
+        if time.monotonic() - began < CHEAP:
+            one = rerun(numbers)
+            is_chance = one.requests != ran.requests and one.requests.keys() == ran.requests.keys()
+            varied.append(rerun(numbers) if is_chance else one)  # host and card race in a backward pass
     if len(varied) == len(NUMBERS):
         ran, is_proven = by_numbers(ran, tuple(varied))
-    others.update(ran.other_ways)
-    peak = result_of(ran).peak_allocated
-    for place in ran.places if is_repeatable else ():
-        if place.decides and place.is_condition and time.monotonic() - began < CHEAP:
-            again = replace(again, other_way=f"{place.path}:{place.line}")
-            with tempfile.TemporaryFile() as unread:
-                try:
-                    other = result_of(run_cuda(again, *how, unread, tools.cancel))
-                except UserError:  # it fails that way, and is as it was with numbers that go up, and that go down
-                    others |= {place: result_of(ran)} if is_proven else {}
-                    continue
-            if other.ended_after is None:
-                both = others.get(place, other), other  # a higher peak is worth more than one as far below
-                others[place] = max(both, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
-    return result_of(replace(ran, other_ways=others))
+    others, own = dict(ran.other_ways), result_of(ran)
+    conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
+    for place in conditions:
+        other = own  # where it fails that way, and is as it was with numbers that go up, and that go down
+        if time.monotonic() - began > CHEAP:
+            break
+        try:
+            other = result_of(rerun(way=f"{place.path}:{place.line}"))
+        except UserError:
+            if not is_proven:
+                continue
+        if other.ended_after is None:
+            both, peak = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more
+            others[place] = max(both, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
+    free = [place for place in conditions if place in others and is_alike(own, others[place])]
+    places = tuple(replace(place, decides=place.decides and place not in free) for place in ran.places)
+    return result_of(replace(ran, places=places, other_ways=others))
 
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
@@ -347,5 +342,5 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         keep_files=job.keep_files,
     )
     python = replace(job, words=(command.python,), folder=command.folder, environment=command.environment)
-    result = run_fake(request, python, output, tools.progress, tools.cancel)
+    result = run_fake(request, python, output, tools)
     return replace(result, engine="fake", gpus=count, steps=last_step(result) + 1)

@@ -7,17 +7,18 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.dryrun.child import hook_folder
-from vramtui.dryrun.result import JobCommand
+from vramtui.dryrun.result import JobCommand, Progress
 from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_CUDA, OLDEST_PYTHON, TAKES, release_of
 from vramtui.probe import socket_dir
 
@@ -226,6 +227,17 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     other_way: str | None = ""
     other_numbers: str = ""
     workspaces: dict[str, int] = {}
+
+
+class RunTools(msgspec.Struct, frozen=True):
+    """Tools that a dry run gets from its caller: an opener of the probe's listener, the folder of the driver, a
+    callback for each phase of engine `fake`, and an event that ends the job from another thread.
+    """
+
+    listen: Callable[[str], Any]  # gives what hears the probes of a run, by its mark; None if it cannot
+    cache: Path
+    progress: Callable[[Progress], None] | None = None
+    cancel: threading.Event | None = None
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:

@@ -14,7 +14,9 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
-DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
+SEGMENT = 2 * MIB  # the least that PyTorch's allocator takes of a card: nor does a known range by less than that
+BOUNDED = "bounded: "
+DECIDED = f"{BOUNDED}its way may depend on unknown values, which read as ones or zeros:"
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
@@ -92,6 +94,14 @@ def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
+
+
+def range_note(low: int, peak: int, high: int, why: str) -> str:
+    """A sentence on a range around the peak that is known from its least to its most; empty if no figure shows it."""
+    if max(high - peak, peak - low) > max(SMALL * peak, SEGMENT):
+        return f"{BOUNDED}{format_bytes(low, 2)} to {format_bytes(high, 2)} allocated {why}"
+    is_shown = format_bytes(high, 2) != format_bytes(peak, 2)
+    return f"up to {format_bytes(high - peak)} more allocated {why}" if is_shown else ""
 
 
 def is_alike(one: "DryRun", other: "DryRun") -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
-from .import_hook import ModuleChanges, around
+from .import_hook import ModuleChanges, around, when_imported
 from .reads import FOLDER, OWN, Reads
 
 
@@ -38,6 +39,9 @@ def prepare(torch: Any) -> Reads:
 
         distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
     let_go_of_collectives(torch)
+    random.seed(0)  # a job that sets no seed has the same batches whenever it runs
+    torch.default_generator.manual_seed(0)
+    when_imported("numpy.random", lambda numpy: numpy.seed(0))
     CHANGES.put_on()
     reads.begin()
     follower.begin()

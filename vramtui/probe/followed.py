@@ -402,9 +402,9 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
         copy = values.value_of(arguments[0]) if name else None
         if copy is None:
             reads.count_here(takes_all=True)
-            reads.use(reads.last, 4)  # no run varies it
+            reads.use(reads.last, 1)
             places = most(*arguments, **named)
-            places = min(places, 1) if reads.goes_other_way(reads.last) else places
+            places = min(places, 1) if reads.varies_here() and reads.other_numbers == "falling" else places
         else:
             by_host = getattr(getattr(torch.ops.aten, kind), overload or "default")
             answer = by_host(copy, *arguments[1:], **named)

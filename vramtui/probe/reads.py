@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ FOLLOWED, USES = "=", "?<!~^"
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
+ENGINE = "autograd/graph.py"  # whose threads have no frames: who runs it stands for them
 TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 PACKAGES = "-packages/"
@@ -138,6 +140,11 @@ class Reads:
             self.count_here()
             self._note_as_it_is()
             self._as_it_is = self.last if self.other_numbers else None
+            if to and self.other_numbers and self.last[3] == ENGINE:  # where no operator is followed
+                self._as_it_is = None
+                numbers = struct.pack("=f", 12.0 if self.other_numbers == "rising" else 0.02) * (1 << 18)
+                for at in range(0, size, len(numbers)):
+                    ctypes.memmove(to + at, numbers, min(len(numbers), size - at))
 
     def varies_here(self) -> bool:
         """Return whether what the job reads at this moment is varied in this run."""
@@ -214,7 +221,10 @@ class Reads:
     def _place(self) -> tuple[str, int, str, str]:
         """File, line and function of the job's own code, and the innermost file of torch's if that is what reads."""
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
-        inside = ""
+        inside, runs = "", frame.f_back is None  # a thread of autograd has no more, and who runs it waits in another
+        if runs:
+            others = sys._current_frames().values()  # noqa: SLF001 - as above
+            frame = next((one for one in others if one.f_code.co_name == "_engine_run_backward"), None)
         while frame is not None:
             path = frame.f_code.co_filename
             if path.startswith(self._torch):
@@ -228,7 +238,7 @@ class Reads:
                     name = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
                     inside = PROBE if SCORING.search(name) else inside
                     frame = frame.f_back
-                return (*place, inside)
+                return (*place, ENGINE if runs else inside)
             frame = frame.f_back
         return "", 0, "", inside
 

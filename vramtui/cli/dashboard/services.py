@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vramtui.app.plan.dialogs import CardRun
     from vramtui.core.observation.signals import Signaller
     from vramtui.core.runs.run import StoredRun
-    from vramtui.dryrun.command import RunTools
+    from vramtui.dryrun.job_command import RunTools
     from vramtui.dryrun.result import JobCommand, Progress
     from vramtui.dryrun.traces import FinishedTrace, JobTrace
     from vramtui.monitor.fleet import Fleet
@@ -319,6 +319,6 @@ class DashboardDryRuns:
 
 def _tools(progress: "Callable[[Progress], None] | None", cancel: threading.Event) -> "RunTools":
     from vramtui.cli.run.placement import open_listener
-    from vramtui.dryrun.command import RunTools
+    from vramtui.dryrun.job_command import RunTools
 
     return RunTools(open_listener, cache_dir(), progress, cancel)

@@ -21,8 +21,8 @@ from vramtui.core.observation.readings import Gpu, Sample, Source
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.child import CancelledError
-from vramtui.dryrun.command import RunTools, dry_run_of
-from vramtui.dryrun.job_command import job_command
+from vramtui.dryrun.command import dry_run_of
+from vramtui.dryrun.job_command import RunTools, job_command
 from vramtui.dryrun.traces import JobTrace, Traces, write_job_trace
 from vramtui.monitor.jobs import TRACE_SUFFIX
 from vramtui.probe.socket_dir import listeners_folder, private

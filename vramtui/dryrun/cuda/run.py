@@ -7,10 +7,8 @@ import re
 import secrets
 import signal
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -34,17 +32,18 @@ from vramtui.dryrun.cuda.environment import (
     lay_out,
     read_reports,
 )
-from vramtui.dryrun.job_command import DryRunJob
+from vramtui.dryrun.job_command import DryRunJob, RunTools
 from vramtui.dryrun.reads import HEALTHY, ConvolutionRun, ReadPlace, leads_on, read_places
 from vramtui.dryrun.result import (
+    BOUNDED,
     CATEGORIES,
     SMALL,
-    SMALL_RESERVED,
     DryRun,
     LiveAllocation,
     TraceRow,
     differing_batches,
     is_alike,
+    range_note,
     repeated,
 )
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
@@ -72,14 +71,13 @@ ON_CARD_NOTE = (
     "each convolution has the workspace that an H100 took for it, or for the nearest one that was measured; as cuDNN "
     "chooses without a device it is {} allocated and {} reserved"
 )
-UNRUN, UNSEEN = "the other way did not end in a minute", "a size or an index may be made of it"
+UNRUN, UNSEEN = "the other way did not end in 5 minutes", "a size or an index may be made of it"
 MOST_PLACES = 5
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
 ALL_TAKEN = "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
 # Folders that a loader can take, which divides LD_PRELOAD at spaces and colons (ld.so(8)), with room for names in them.
 LOADABLE = re.compile(r"[^\s:;$]{1,300}")
-Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
 
 
 class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,22 +131,14 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps is not None and self.steps_done >= self.steps
 
 
-def run_cuda(
-    job: DryRunJob,
-    device: Device,
-    gpus: int,
-    listen: Listen,
-    cache: Path,
-    output: IO[bytes] | None,
-    cancel: threading.Event | None = None,
-) -> CudaRun:
+def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output: IO[bytes] | None) -> CudaRun:
     """Run the job on so many GPUs of a kind.
 
     Raises:
         UserError: the driver cannot be compiled, or the program cannot be started.
-        CancelledError: `cancel` was set.
+        CancelledError: `tools.cancel` was set.
     """
-    libraries = build(cache)
+    libraries = build(tools.cache)
     emulated = EmulatedCard(
         device=device,
         multiprocessors=card_limits(device).multiprocessors,
@@ -183,13 +173,13 @@ def run_cuda(
         until = math.inf if job.timeout is None else time.monotonic() + job.timeout
         if job.timeout is not None:
             environment[UNTIL] = str(int(until) + 1)
-        listener = listen(mark)
+        listener = tools.listen(mark)
         if listener is not None:
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
-        code = run_supervised(job, command, environment, output, cancel, lambda: time.monotonic() > until + GRACE)
+        code = run_supervised(job, command, environment, output, tools.cancel, lambda: time.monotonic() > until + GRACE)
         is_ended = time.monotonic() >= until
         reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
@@ -304,15 +294,8 @@ def result_of(run: CudaRun) -> DryRun:
             )
     allocated, reserved = shown.counters.allocated_peak or 0, shown.counters.reserved_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
-    alike = [
-        place
-        for place, other in run.other_ways.items()
-        if place.is_condition
-        and other.out_of_memory == text
-        and abs(other.peak_allocated - allocated) <= SMALL * allocated
-        and abs(other.peak_reserved - reserved) <= SMALL_RESERVED * reserved
-    ]
-    deciding = [place for place in run.places if place.decides and place not in alike]
+    deciding = [place for place in run.places if place.decides]
+    doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
     bounds = {
         f"{place.path}:{place.line}": (min(allocated, other.peak_allocated), max(allocated, other.peak_allocated))
         for place, other in run.other_ways.items()
@@ -338,20 +321,20 @@ def result_of(run: CudaRun) -> DryRun:
         low = min(low, allocated)
         line = at_peak[1] if allocated - low > high - allocated else highest
         convolved = "" if run.convolutions else WITHOUT_DEVICE_NOTE
-        if run.convolutions and max(allocated - low, high - allocated) > SMALL * allocated:
+        note = range_note(low, allocated, high, f"by what convolutions may take on a GPU, the most at {line}")
+        if run.convolutions and note.startswith(BOUNDED):
             bounds[line] = low, high
-            figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)}"
-            convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
-            convolved += TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
+            convolved = note + TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
+        elif run.convolutions:
+            notes.append(note)
     cyclic, freed = known.get("garbage", (0, 0))
-    has_garbage = max(cyclic, freed) > SMALL * allocated
+    why = GARBAGE_NOTE.format(format_bytes(max(cyclic, freed)))
+    notes.append(range_note(allocated - cyclic, allocated, allocated + freed, f"as {why}"))
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
     is_settled = run.steps_done >= SETTLED[0] and 0 < (run.steps or 0) <= SETTLED[1]
     passes = known.get("passes", {})
     repeats = passes.get("repeat", False) and not passes["awaits_step"]
     is_early = run.ended_after is not None and not is_settled and not repeats
-    bounded = bool(run.serves or is_early or unplaced or not_modelled or deciding or convolved or has_garbage)
-    doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
     if run.serves:
         notes.append(f"bounded: {LISTENS}")
     if run.without_device is not None:
@@ -384,13 +367,10 @@ def result_of(run: CudaRun) -> DryRun:
         doubts += [
             f"if {place.words} goes the other way, it does not fit"
             for place, other in run.other_ways.items()
-            if not other.fits
+            if other.fits is False
         ]
     if not_modelled:
         doubts.append("it called functions that are not modelled, and may have gone on without")
-    if has_garbage:
-        figures = f"{format_bytes(allocated - cyclic, 2)} to {format_bytes(allocated + freed, 2)}"
-        notes.append(f"bounded: {figures} allocated: {GARBAGE_NOTE.format(format_bytes(max(cyclic, freed)))}")
     if convolved:
         doubts.append("cuDNN chose how to convolve without a device")
     if own:
@@ -404,8 +384,7 @@ def result_of(run: CudaRun) -> DryRun:
         lines = []
         for place in deciding[:MOST_PLACES]:
             other, ways = run.other_ways.get(place), ""
-            is_other = other is not None and abs(other.peak_allocated - allocated) > SMALL * allocated
-            if other is not None and is_other:
+            if other is not None:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
                 ways = f" ({format_bytes(allocated, 1)}, the other way {then})"
             elif not place.takes_all:  # else it is the most
@@ -414,6 +393,7 @@ def result_of(run: CudaRun) -> DryRun:
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
+    notes += [convolved, *differing_batches([row for row in rows if row.step > 0])]
     return DryRun(
         engine="cuda",
         torch=torch,
@@ -439,8 +419,8 @@ def result_of(run: CudaRun) -> DryRun:
         doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(*notes, *filter(None, (convolved,)), *differing_batches([row for row in rows if row.step > 0])),
-        bounded=bounded or bool(unknown),
+        warnings=tuple(filter(None, notes)),
+        bounded=bool(unknown or not_modelled) or any(one.startswith(BOUNDED) for one in notes),
         bounds=bounds,
         cut_short=run.cut_short,
         out_of_memory=text,
@@ -467,32 +447,29 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
             for place in run.places
         ]
         return replace(run, places=tuple(open_places)), False
-    fixed = {(place.path, place.line) for one in others for place in one.places if place.is_fixed}
+    fixed = {(place.path, place.line) for one in (run, *others) for place in one.places if place.is_fixed}
+    conditions = [place for place in run.places if place.is_condition and not place.takes_all]
 
     def is_same(one: CudaRun, result: DryRun) -> bool:
-        # By conditions the same may be done more or less often.
-        is_often = any(place.is_condition for place in run.places) or one.steps_done != run.steps_done
-        return (
-            0 < own.events < MOST_EVENTS
-            and one.ended_after is None
-            and is_alike(own, result)
-            and (one.requests.keys() == run.requests.keys() if is_often else one.requests == run.requests)
-        )
+        is_like = 0 < own.events < MOST_EVENTS and one.ended_after is None and is_alike(own, result)
+        if one is not others[0] and any(place.is_condition and place.takes_all for place in run.places):
+            return is_like  # with numbers that fall each mask has one place
+        if conditions or one.steps_done != run.steps_done:  # the same may be done more or less often
+            return is_like and one.requests.keys() == run.requests.keys()
+        return is_like and one.requests in [other.requests for other in (run, *others) if other is not one]
 
     differing = [result for one, result in zip(others, results, strict=True) if not is_same(one, result)]
     if not differing:
         places = [
-            replace(place, decides=place.decides and (place.is_condition or place.is_fixed or by in fixed))
+            replace(place, decides=place.decides and (place in conditions or (place.path, place.line) in fixed))
             for place in run.places
-            for by in [(place.path, place.line)]
         ]
         return replace(run, places=tuple(places)), True
     peak = own.peak_allocated
     most = max(differing, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
     is_explained = any(place.decides for place in run.places)
     places = [replace(place, decides=place.decides or (place.is_open and not is_explained)) for place in run.places]
-    ways = {place: most for place in places if place.decides}
-    return replace(run, places=tuple(places), other_ways=ways), False
+    return replace(run, places=tuple(places), other_ways={one: most for one in places if one.decides}), False
 
 
 def workspaces_on_card(run: CudaRun) -> dict[str, int]:

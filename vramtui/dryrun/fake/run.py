@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
-from vramtui.dryrun.job_command import DryRunJob, Interpreter, job_interpreter
+from vramtui.dryrun.job_command import DryRunJob, Interpreter, RunTools, job_interpreter
 from vramtui.dryrun.reads import leads_on
 from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, is_alike
 from vramtui.dryrun.shield import GRACE, supervised
@@ -27,7 +27,7 @@ from vramtui.probe.peak import is_own
 
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
-CHEAP = 90.0  # seconds from the start in which a run begins that reads other numbers, or takes a condition's other way
+CHEAP = 300.0  # seconds from the start in which a run begins that reads other numbers, or takes a condition's other way
 NUMBERS = "rising", "falling"  # as runs read them that follow the first
 START = Path(__file__).with_name("start.py")
 CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
@@ -66,30 +66,26 @@ def trace(
     python = str((interpreter or job_interpreter(request.path, engine="fake")).path)
     job = DryRunJob(words=(python,), folder=str(Path.cwd()), environment=dict(os.environ), timeout=timeout)
     with tempfile.TemporaryFile() as output:
-        return run_fake(request, job, None if show_output else output, progress, cancel)
+        tools = RunTools(lambda _: None, Path(), progress, cancel)  # no probe is heard, and no driver built
+        return run_fake(request, job, None if show_output else output, tools)
 
 
-def run_fake(
-    request: TraceRequest,
-    job: DryRunJob,
-    output: IO[bytes] | None,
-    progress: Callable[[Progress], None] | None,
-    cancel: threading.Event | None,
-) -> DryRun:
+def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, tools: RunTools) -> DryRun:
     """Trace, and where the code reads unknown values, again with other ones, if that takes no longer than `CHEAP`.
 
     Raises:
         UserError: as `_run_once` has it.
     """
     began = time.monotonic()
-    result, reads = _run_once(request, job, output, progress, cancel)
+    result, reads = _run_once(request, job, output, tools)
     seconds = time.monotonic() - began
     if not reads.lines or job.other_way is None or request.keep_files or len(NUMBERS) * seconds > CHEAP:
         return result
     again, others = replace(job, timeout=2 * seconds + GRACE), list[tuple[DryRun, TraceReads]]()
+    quiet = replace(tools, progress=None)
     with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails with such numbers
         for numbers in NUMBERS:
-            others.append(_run_once(replace(request, other_numbers=numbers), again, unread, None, cancel))
+            others.append(_run_once(replace(request, other_numbers=numbers), again, unread, quiet))
     return by_numbers(result, reads, others)
 
 
@@ -123,16 +119,12 @@ def last_step(result: DryRun) -> int:
 
 
 def _run_once(
-    request: TraceRequest,
-    job: DryRunJob,
-    output: IO[bytes] | None,
-    progress: Callable[[Progress], None] | None,
-    cancel: threading.Event | None,
+    request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, tools: RunTools
 ) -> tuple[DryRun, TraceReads]:
     """Trace in a child process, which ends when this one does. Raises TraceFailedError if the code cannot be traced,
-    TraceTimeoutError if it took too long, CancelledError if `cancel` was set, and after Ctrl-C KeyboardInterrupt with a
-    sentence that says what the trace was doing. The only word of `job` is its Python; `output` and `cancel` are as of
-    `run_supervised`, and `progress` is called from this thread for each phase that has ended.
+    TraceTimeoutError if it took too long, CancelledError if it was cancelled, and after Ctrl-C KeyboardInterrupt with a
+    sentence that says what the trace was doing. The only word of `job` is its Python; `output` is as of
+    `run_supervised`, and the tools are told of each phase that has ended, from this thread.
     """
     answer, rest, until = ChildLine(), b"", time.monotonic() + (job.timeout or math.inf)
     reads = TraceReads(lines=(), requests={}, bounded=False)
@@ -152,8 +144,8 @@ def _run_once(
                 reads = answer.reads or reads
                 if answer.progress is not None:
                     last = last if answer.progress.notice else answer.progress
-                    if progress is not None:
-                        progress(answer.progress)
+                    if tools.progress is not None:
+                        tools.progress(answer.progress)
             is_over = answer.error is not None or answer.result is not None
             if not is_over and time.monotonic() > until:
                 raise TraceTimeoutError(f"the trace was ended after {job.timeout:g} s, {_words(last)}")
@@ -162,7 +154,7 @@ def _run_once(
         command = supervised([*job.words, str(START), "vramtui.dryrun.fake.child", folder], (folder,))
         with answers.open("rb") as stream:
             try:
-                code = run_supervised(job, command, {**job.environment, **VARIABLES}, output, cancel, is_answered)
+                code = run_supervised(job, command, {**job.environment, **VARIABLES}, output, tools.cancel, is_answered)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(f"the trace was stopped {_words(last)}") from None
             is_answered()
