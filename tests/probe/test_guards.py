@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.probe.guards import healthy_answer, is_asserted
+from vramtui.probe.guards import asserted, healthy_answer
 
 
 class Asked:
@@ -164,20 +164,19 @@ def test_a_way_out_is_not_taken() -> None:
 
 def test_code_in_one_line_and_code_without_its_source(tmp_path: Path) -> None:
     code = "if asked: raise ValueError\n"
-    file = tmp_path / "job.py"
-    file.write_text(code)
+    (file := tmp_path / "job.py").write_text(code)
     for path, guard in ((str(file), (False, True)), ("<string>", None)):
         asked = Asked()
         exec(compile(code, path, "exec"), {"asked": asked})  # noqa: S102 - it is above
         assert asked.guard == guard
 
 
-class Asserted:
-    """False everywhere but where an assertion hangs on it, as a computed value on an emulated card."""
+class Asserted(int):
+    """Not zero, or zero, everywhere but where an assertion hangs on it, as a computed value on an emulated card."""
 
     def __bool__(self) -> bool:
-        here = inspect.currentframe()
-        return here is not None and is_asserted(here.f_back)
+        truth = asserted(inspect.currentframe().f_back)
+        return self != 0 if truth is None else bool(truth)
 
 
 def test_what_is_asserted_holds_and_a_condition_is_not_asserted() -> None:
@@ -185,7 +184,7 @@ def test_what_is_asserted_holds_and_a_condition_is_not_asserted() -> None:
     assert Asserted(), "with a message"
     assert Asserted() and Asserted()  # noqa: PT018 - one statement with two questions
     assert [] or Asserted()
-    assert not Asserted()  # false is what has to be here
+    assert not Asserted(1)  # false is what has to be here
     with pytest.raises(AssertionError):
         assert Asserted() and not 1  # noqa: PT018 - as above, of which the second fails
     taken = [0 if Asserted() else 1, not Asserted(), bool(Asserted() or 0)]

@@ -281,9 +281,8 @@ class Values:
                     entry.mirror = value.untyped_storage()
                     return
                 entry.mirror = self._storage(size)
-        view = self._view(entry, tensor)
         with self._plainly():
-            view.copy_(value)
+            self._view(entry, tensor).copy_(value)
         entry.is_guess |= is_guess
         entry.is_there = False
 
@@ -424,21 +423,15 @@ class Values:
             elif isinstance(one, self._tensor):
                 tensors.append(one)
         tensors.extend(one for one in kwargs.values() if isinstance(one, self._tensor))
-        is_followed = self.is_followed
-        followed = [one for one in tensors if is_followed(one)]
-        if not followed:
-            device = kwargs.get("device")
-            if device is None or device.type == "cpu":
-                size = tensors[0].numel() if tensors else 0
-                if not tensors and facts.is_new and type(args[0]) is list:
-                    size = math.prod(args[0])
-                is_large = size >= LARGE and self._bring is not None
-                blank = self._left_blank(op, facts, args, kwargs, tensors) if is_large else None
-                if blank is not None:
-                    return blank
-                return (
-                    self._follow_host(op, facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
-                )
+        if not any(map(self.is_followed, tensors)) and getattr(kwargs.get("device"), "type", "cpu") == "cpu":
+            size = tensors[0].numel() if tensors else 0
+            if not tensors and facts.is_new and type(args[0]) is list:
+                size = math.prod(args[0])
+            is_large = size >= LARGE and self._bring is not None
+            blank = self._left_blank(op, facts, args, kwargs, tensors) if is_large else None
+            if blank is not None:
+                return blank
+            return self._follow_host(op, facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
         if not all(map(self.is_plain, tensors)):
             return run()
         self._note_sizes(op, facts, tensors, engine)
@@ -571,8 +564,14 @@ class Values:
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, written: list[tuple[Any, bool]], out: Any,
         engine: Any,
     ) -> Any:  # fmt: skip
-        for one, _ in written:
+        for one, is_overwritten in written:
+            is_mask = one.dtype is self.torch.bool and self.is_followed(one) and one.numel() <= MOST
+            value = self.value_of(one, or_guess=True) if is_mask and not is_overwritten else None
+            with self._plainly():
+                has_all = value is not None and bool(value.all())
             self.lose(one, engine)
+            if has_all:  # some of its places may be taken out
+                self.fill(one, True, is_guess=GUESS)
         self._mark_written(written)
         self._guess(op, facts, args, kwargs, out)
         outs = [one for one, _ in written] or (out if isinstance(out, (list, tuple)) else [out])
@@ -704,10 +703,9 @@ class Values:
     def _follow_collective(self, tensors: list[Any], run: Any, engine: Any) -> Any:
         """Send what is known, and look later at what came back: no operator writes that."""
         for one in tensors:
-            if self.is_followed(one):
-                value = self.value_of(one)
-                if value is not None and one.numel() <= MOST:
-                    engine.load(one, value)
+            value = self.value_of(one) if self.is_followed(one) else None
+            if value is not None and one.numel() <= MOST:
+                engine.load(one, value)
         out = run()
         outs = out if isinstance(out, (list, tuple)) else (out,)
         for one in (*tensors, *(each for each in outs if self.is_plain(each))):

@@ -23,6 +23,7 @@ _LEAVING = (ast.Break, ast.Return)
 FAILING = ("fail", "raise", "error", "abort")  # in the names of functions that end in an error
 MOST_TURNS = 64  # more than fixed points and line searches mostly take
 DRAWING = "_no_grad_trunc_normal_"  # it draws again what is out of bounds (torch/nn/init.py, 2.13)
+_ASSERTING = ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT AssertionError")  # the latter from 3.14 on
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
@@ -72,8 +73,8 @@ def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
     """The truth by which `frame` does what a healthy job does, and whether that is a guess; None if both ways may be.
     PyTorch's own code leaves if all is well: torch.testing.
     """
-    if is_asserted(frame):
-        return True, False
+    if (truth := asserted(frame)) is not None:
+        return truth, False
     if is_torch and frame.f_code.co_name == DRAWING:
         within, numbers = frame.f_locals.get("p", 1), max(frame.f_locals["tensor"].numel(), 1)
         turns = math.log(numbers) / -math.log(1 - within) if 0 < within < 1 else 0  # until less than one is outside
@@ -258,12 +259,11 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool | None]],
 
 
 @_by_place
-def is_asserted(_path: str, code: Any, at: int, _line: int) -> bool:
-    """Return whether what a frame asks at this moment has to be true, or an `assert` statement of it fails."""
-    jump = _jump(code, at)
-    step = None if jump is None else next(iter(steps_after(code, jump[1])), None)
-    names = ("", "") if step is None else (step.opname, str(step.argrepr))
-    return "ASSERTION_ERROR" in names[0] or (names[0] == "LOAD_COMMON_CONSTANT" and "AssertionError" in names[1])
+def asserted(_path: str, code: Any, at: int, _line: int) -> bool | None:
+    """The truth of what a frame asks at this moment by which an `assert` statement does not fail; None if none asks."""
+    steps = [next(iter(steps_after(code, offset)), None) for offset in _jump(code, at) or ()]
+    fails = [step is not None and f"{step.opname} {step.argrepr}".strip() in _ASSERTING for step in steps]
+    return fails[1] if any(fails) and not all(fails) else None
 
 
 def steps_after(code: Any, at: int) -> list[Any]:
