@@ -300,8 +300,8 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     for numbers in NUMBERS if not is_bounded and any(place.is_open for place in ran.places) else ():
         if time.monotonic() - began < CHEAP:
             one = rerun(numbers)
-            is_chance = one.requests != ran.requests and one.requests.keys() == ran.requests.keys()
-            varied.append(rerun(numbers) if is_chance else one)  # host and card race in a backward pass
+            is_chance = one.requests != ran.requests and one.requests.keys() <= ran.requests.keys()
+            varied.append(rerun(numbers) if is_chance else one)  # host and card race, and ranks to their end
     if len(varied) == len(NUMBERS):
         ran, is_proven = by_numbers(ran, tuple(varied))
     others, own = dict(ran.other_ways), result_of(ran)
