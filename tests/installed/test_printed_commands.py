@@ -43,19 +43,19 @@ MEANT = {
     "MODEL": "gpt2-124m", "PRESET...": "gpt2-124m", "PRESET": "gpt2-124m", "COMMAND": "python train.py",
     "--replay FILE": "--replay night.vram", "RUN": "1", "/shared/": "", "/var/lib/node_exporter/": "",
 }  # fmt: skip
+# It trains on a GPU alone: in a dry run, and not where a line starts it as it is.
 SCRIPT = """\
 import torch
 
 def step():
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layer = torch.nn.Linear(64, 64, device=device)
+    layer = torch.nn.Linear(64, 64, device="cuda")
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(3):
-        layer(torch.randn(8, 64, device=device)).sum().backward()
+        layer(torch.randn(8, 64, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-if __name__ == "__main__":
+if __name__ == "__main__" and torch.cuda.is_available():
     step()
 """
 # What else than an answer a line has here: exit codes, and words of the sentence.
