@@ -94,6 +94,7 @@ def dry_run(
         sys.stderr.write(exit_codes.for_terminal(f"note: {text}") + "\n")
     answers: list[GpuAnswer] = []
     for asked in gpus:
+        exit_codes.show_progress("" if show_output or json else "dry run: the job runs")
         answers.append(run(job, asked, engine, tools))
         engine = answers[-1].result.engine if answers[-1].result else engine
     result, largest = answers[0].result, None
@@ -145,8 +146,7 @@ def dry_run(
                 print(f"{sentence_of(largest)}\n")
     for answer in answers:
         if answer.result is None:
-            for text in answer.output[-MOST_LINES:]:
-                sys.stderr.write(f"{text}\n")
+            sys.stderr.writelines(f"{text}\n" for text in answer.output[-MOST_LINES:])
             where = f"{answer.gpu}: " if len(answers) > 1 else ""
             if len(answers) == 1 and not json:
                 exit_codes.fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
@@ -387,7 +387,7 @@ def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars)
 
 
 def show_phase(progress: "Progress") -> None:
-    """Show the phase that ended last in a terminal's line; a notice stays."""
+    """Show the phase that ended last, or the run that began, in a terminal's line; a notice stays."""
     if progress.notice:
         sys.stderr.write(filled(f"note: {progress.notice}", text_width(PIPE_WIDTH), rest="") + "\n")
     else:

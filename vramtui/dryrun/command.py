@@ -34,7 +34,7 @@ from vramtui.dryrun.job_command import (
     python_of,
 )
 from vramtui.dryrun.reads import JOB_FILE
-from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, TraceRequest, is_alike
+from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest, is_alike
 from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
@@ -282,27 +282,30 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     if job.other_way != "" or job.keep_files or ran.ended_after is not None:
         return result_of(ran)
-    seconds = time.monotonic() - began
+    seconds, peak = time.monotonic() - began, result_of(ran).peak_allocated
     again = replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
 
-    def rerun(numbers: str = "", way: str | None = None) -> CudaRun:
+    def rerun(what: str, numbers: str = "", way: str | None = None) -> CudaRun:
+        if tools.progress is not None:
+            tools.progress(Progress(phase=f"a run {what}", step=-1, allocated=peak, peak_allocated=peak, line=""))
         with tempfile.TemporaryFile() as unread:
             return run_cuda(replace(again, other_numbers=numbers, other_way=way), device, count, tools, unread)
 
     if seconds < CHEAP and (known := workspaces_on_card(ran)):
         again = replace(again, workspaces=known)
         with contextlib.suppress(UserError):
-            on_card = rerun()
+            on_card = rerun("with a GPU's workspaces")
             if on_card.ended_after is None and on_card.code == ran.code:
                 ran = replace(on_card, without_device=result_of(ran))
     is_bounded = any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
     is_proven, varied = False, list[CudaRun]()
-    for numbers in NUMBERS if not is_bounded and any(place.is_open for place in ran.places) else ():
-        if time.monotonic() - began < CHEAP:
-            one = rerun(numbers)
-            is_chance = one.requests != ran.requests and one.requests.keys() <= ran.requests.keys()
-            varied.append(rerun(numbers) if is_chance else one)  # host and card race, and ranks to their end
-    if len(varied) == len(NUMBERS):
+    is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < CHEAP
+    for numbers in NUMBERS if is_cheap and not is_bounded and any(place.is_open for place in ran.places) else ():
+        one = rerun("with other numbers", numbers)
+        if one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
+            one = rerun("with other numbers", numbers)  # host and card race, and ranks to their end
+        varied.append(one)
+    if varied:
         ran, is_proven = by_numbers(ran, tuple(varied))
     others, own = dict(ran.other_ways), result_of(ran)
     conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
@@ -311,13 +314,13 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         if time.monotonic() - began > CHEAP:
             break
         try:
-            other = result_of(rerun(way=f"{place.path}:{place.line}"))
+            other = result_of(rerun(f"the other way of line {place.line}", way=f"{place.path}:{place.line}"))
         except UserError:
             if not is_proven:
                 continue
         if other.ended_after is None:
-            both, peak = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more
-            others[place] = max(both, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
+            both, mid = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more
+            others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
     free = [place for place in conditions if place in others and is_alike(own, others[place])]
     places = tuple(replace(place, decides=place.decides and place not in free) for place in ran.places)
     return result_of(replace(ran, places=places, other_ways=others))

@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -438,15 +439,15 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
     Raises:
         UserError: the run itself failed.
     """
+
+    def where(decides: Callable[[ReadPlace], bool]) -> CudaRun:
+        return replace(run, places=tuple(replace(place, decides=decides(place)) for place in run.places))
+
     own = result_of(run)
     try:
         results = [result_of(one) for one in others]
     except UserError:
-        open_places = [
-            replace(place, decides=place.decides or (place.is_open and leads_on(f"{place.path}:{place.line}")))
-            for place in run.places
-        ]
-        return replace(run, places=tuple(open_places)), False
+        return where(lambda one: one.decides or (one.is_open and leads_on(f"{one.path}:{one.line}"))), False
     fixed = {(place.path, place.line) for one in (run, *others) for place in one.places if place.is_fixed}
     conditions = [place for place in run.places if place.is_condition and not place.takes_all]
 
@@ -460,16 +461,12 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
 
     differing = [result for one, result in zip(others, results, strict=True) if not is_same(one, result)]
     if not differing:
-        places = [
-            replace(place, decides=place.decides and (place in conditions or (place.path, place.line) in fixed))
-            for place in run.places
-        ]
-        return replace(run, places=tuple(places)), True
+        return where(lambda one: one.decides and (one in conditions or (one.path, one.line) in fixed)), True
     peak = own.peak_allocated
     most = max(differing, key=lambda one: (one.peak_allocated > peak, abs(one.peak_allocated - peak)))
     is_explained = any(place.decides for place in run.places)
-    places = [replace(place, decides=place.decides or (place.is_open and not is_explained)) for place in run.places]
-    return replace(run, places=tuple(places), other_ways={one: most for one in places if one.decides}), False
+    bounded = where(lambda one: one.decides or (one.is_open and not is_explained))
+    return replace(bounded, other_ways={one: most for one in bounded.places if one.decides}), False
 
 
 def workspaces_on_card(run: CudaRun) -> dict[str, int]:

@@ -79,7 +79,7 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     began = time.monotonic()
     result, reads = _run_once(request, job, output, tools)
     seconds = time.monotonic() - began
-    if not reads.lines or job.other_way is None or request.keep_files or len(NUMBERS) * seconds > CHEAP:
+    if not reads.lines or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > CHEAP:
         return result
     again, others = replace(job, timeout=2 * seconds + GRACE), list[tuple[DryRun, TraceReads]]()
     quiet = replace(tools, progress=None)
