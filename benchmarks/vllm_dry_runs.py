@@ -102,7 +102,6 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "talos-qwen3.8": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "club-3090-fast": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
     "club-3090-dual-max": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
-    "club-3090-91": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
     "club-3090-594": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": FP8}),
     "club-3090-642": ("Qwen/Qwen3.5-9B", QWEN_27B | {"quantization_config": AUTO_ROUND}),
     "log-4x3090-qwen3-vl-30b": ("Qwen/Qwen3-VL-30B-A3B-Instruct", {}),
