@@ -104,18 +104,18 @@ for _name in (
 
 class OtherNumbers:
     """Numbers that a run reads in place of unknown ones: they rise or fall, so that what hangs on them is another.
-
-    Whole ones are 0 and 1 by turns: there are at least two of most things that have a number.
+    Whole ones are 0 and 1 by turns, as there are at least two of most things that have a number; one that is asked for
+    by itself is 1 or 2 where they rise, so that `max(1, number)` is another.
     """
 
     def __init__(self, torch: Any, *, rises: bool) -> None:
         self._torch, (self._number, self._ratio) = torch, RISING if rises else FALLING
-        self._turn = 0 if rises else 1
+        self._turn, self._rises = int(not rises), rises
 
     def number(self, unknown: Any) -> Any:
         self._turn += 1
         if type(unknown) is not float:
-            return type(unknown)(self._turn % 2)
+            return type(unknown)(self._turn % 2 + (self._rises and type(unknown) is int))
         number, self._number = self._number, min(self._number * self._ratio, MOST_READ)
         return number
 
