@@ -36,7 +36,7 @@ _FIGURES: Final[dict[str, tuple[float, float] | Callable[[Any], bool]]] = {
     "compute_capability": lambda pair: len(pair) == 2 and all(0 <= n < 1000 for n in pair) and pair[0] > 0,
     "xid_errors": lambda xids: len(xids) <= 64 and all(0 <= xid.code <= 100_000 for xid in xids),
 }  # fmt: skip
-# The most characters of texts that are no name.
+# The most characters of texts that are not names.
 _TEXTS: Final[dict[type, dict[str, int]]] = {
     readings.Process: {"name": PATH, "command": COMMAND, "alloc_conf": COMMAND}, readings.JobRank: {"job": PATH},
     readings.Gpu: {"reason": SENTENCE}, readings.Problem: {"message": SENTENCE, "hint": SENTENCE},
