@@ -19,8 +19,6 @@ from .reads import FOLDER, OWN, Reads
 
 def prepare(torch: Any) -> Reads:
     """Follow values, answer checks of results as in a healthy job, count reads."""
-    scaler = torch.amp.GradScaler  # whose scale stays, as nothing overflows
-    scaler.get_scale = lambda self: self._init_scale if self.is_enabled() else 1.0
     hide_own_frames()
     reads = Reads(torch)
     follower = Follower(torch, reads)
