@@ -310,15 +310,15 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     others, own = dict(ran.other_ways), result_of(ran)
     conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
     for place in conditions:
-        other = own  # where it fails that way, and is as it was with numbers that go up, and that go down
         if time.monotonic() - began > CHEAP:
             break
-        try:
-            other = result_of(rerun(f"the other way of line {place.line}", way=f"{place.path}:{place.line}"))
-        except UserError:
-            if not is_proven:
-                continue
-        if other.ended_after is None:
+        other: DryRun | None = None
+        for every in (1, 2):  # a job that fails if it always goes that way may not if it does each second time
+            with contextlib.suppress(UserError):
+                way = f"{every}:{place.path}:{place.line}"
+                other = other or result_of(rerun(f"the other way of line {place.line}", way=way))
+        other = other or (own if is_proven else None)  # no number decides, and it fails that way
+        if other is not None and other.ended_after is None:
             both, mid = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more
             others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
     free = [place for place in conditions if place in others and is_alike(own, others[place])]

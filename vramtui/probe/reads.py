@@ -56,7 +56,8 @@ class Reads:
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
         self.known_next: Iterator[int] | None = None
-        self._other_way = os.environ.get(OTHER_WAY)
+        every, _, self._other_way = os.environ.get(OTHER_WAY, "1:").partition(":")
+        self._goes_now = itertools.cycle([True, False][: int(every)])
         self.other_numbers, *self._not_varied = os.environ.get(OTHER_NUMBERS, "").split(":")
         self._as_it_is: Any = None  # where the job read last what was not varied so far
         self._listen: Any = None
@@ -125,7 +126,7 @@ class Reads:
     def goes_other_way(self, place: tuple[str, int, str, str], frame: Any = None) -> bool:
         """Note a condition on what was read at a place, and return whether it goes the other way in this run."""
         self.use(place, 1, frame)
-        return f"{place[0]}:{place[1]}" == self._other_way
+        return f"{place[0]}:{place[1]}" == self._other_way and next(self._goes_now)
 
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""
