@@ -103,6 +103,7 @@ GUESSED = {
     "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
+    "two of the host's": "n = 1\nif x.mean().cpu() != x.sum().cpu():\n    n = 1 << 14\n",
     "the best": "n = 1\nfor m in (2, 1 << 14):\n    loss = x.mean().item()\n    if loss < 9 - n:\n        n = m\n",
     "a mask of the host": "n = len(x[(x > 0).cpu()])\n",
     "copies in a list": "n = int(torch.tensor([x[0].cpu(), x[1].cpu()]).max())\n",

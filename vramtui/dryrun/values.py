@@ -511,6 +511,8 @@ class Values:
             result, is_guess, epoch = self.compute(op, words, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
+        if is_guess and _sound(facts.name, args) is not None:  # as of what has no guess
+            return self._not_known(op, facts, args, kwargs, written, out, engine)
         if is_guess:
             self._mark_written(written)
         is_guess |= ROWS if is_guess and facts.name == "nonzero" else 0
