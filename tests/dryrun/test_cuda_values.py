@@ -97,13 +97,13 @@ def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
 
 
 GUESSED = {
-    "a product of a loss": "loss = x.mean().item()\nn = max(1, int(100 * loss))\n",
     "of NumPy": "n = int(numpy.ceil(x.sum().cpu().numpy()).astype(int))\n",
     "another tensor": "t = torch.tensor([x.sum().item(), 3.0])\nn = int(t.max())\n",
     "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
     "two of the host's": "n = 1\nif x.mean().cpu() != x.sum().cpu():\n    n = 1 << 14\n",
+    "a logarithm": "n = max(1, int(math.log10(1 / float(x.square().mean())) ** 2 * 100))\n",
     "the best": "n = 1\nfor m in (2, 1 << 14):\n    loss = x.mean().item()\n    if loss < 9 - n:\n        n = m\n",
     "a mask of the host": "n = len(x[(x > 0).cpu()])\n",
     "copies in a list": "n = int(torch.tensor([x[0].cpu(), x[1].cpu()]).max())\n",
@@ -128,7 +128,7 @@ LOGGED = {
     "an average": "class Meter:\n    sum = n = 0\n    def update(self, v):\n"
     "        self.sum, self.n = self.sum + v, self.n + 1\n        self.avg = self.sum / self.n\n"
     "meter = Meter()\nfor _ in 'abc':\n    meter.update(float(x.mean()))\n"
-    "print(numpy.sqrt(meter.avg), round(meter.avg, 5))\n",
+    "print(numpy.sqrt(meter.avg), round(meter.avg, 5), math.log10(1 / meter.avg))\n",
     "the best": "best, state = 9.0, None\nfor _ in 'abc':\n    loss = x.mean().item()\n    if loss < best:\n"
     "        best, state = loss, {'x': x.cpu()}\n",
     "patience": "class Stop: waited, best = 0, None\nw = torch.nn.Parameter(x)\nsgd = torch.optim.SGD([w])\n"

@@ -130,7 +130,6 @@ def test_an_unknown_mask_holds_everywhere(mode: Any, shape: tuple[int, ...]) -> 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2000, 2000)])
 def test_checks_of_numbers_hold_and_are_no_guess(mode: Any, shape: tuple[int, ...]) -> None:
     numbers = torch.empty(shape, device="meta")
-    assert not torch.isnan(numbers).any().item()
     assert not (torch.isnan(numbers) | torch.isinf(numbers)).any().item()
     assert torch.isfinite(numbers).all().item()
     assert mode.notes == []

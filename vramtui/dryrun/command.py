@@ -282,10 +282,16 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     if job.other_way != "" or job.keep_files or ran.ended_after is not None:
         return result_of(ran)
-    seconds, peak = time.monotonic() - began, result_of(ran).peak_allocated
+    try:
+        seconds, peak = time.monotonic() - began, result_of(ran).peak_allocated
+    except UserError:
+        if job.other_numbers or not any(place.is_open for place in ran.places):
+            raise
+        # It may have divided by a number that reads as zero, or taken its logarithm.
+        return _by_cuda(replace(job, other_numbers=NUMBERS[0]), device, count, tools, output)
     again = replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
 
-    def rerun(what: str, numbers: str = "", way: str | None = None) -> CudaRun:
+    def rerun(what: str, numbers: str = job.other_numbers, way: str | None = None) -> CudaRun:
         if tools.progress is not None:
             tools.progress(Progress(phase=f"a run {what}", step=-1, allocated=peak, peak_allocated=peak, line=""))
         with tempfile.TemporaryFile() as unread:
@@ -298,9 +304,9 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             if on_card.ended_after is None and on_card.code == ran.code:
                 ran = replace(on_card, without_device=result_of(ran))
     is_bounded = any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
-    is_proven, varied = False, list[CudaRun]()
+    is_proven, varied, other_numbers = False, list[CudaRun](), [one for one in NUMBERS if one != job.other_numbers]
     is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < CHEAP
-    for numbers in NUMBERS if is_cheap and not is_bounded and any(place.is_open for place in ran.places) else ():
+    for numbers in other_numbers if is_cheap and not is_bounded and any(place.is_open for place in ran.places) else ():
         one = rerun("with other numbers", numbers)
         if one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
             one = rerun("with other numbers", numbers)  # host and card race, and ranks to their end

@@ -152,25 +152,24 @@ def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
     if isinstance(target, FakeTensor) and isinstance(source, FakeTensor):
         target._fake_device, source._fake_device = source._fake_device, target._fake_device
     elif isinstance(target, FakeTensor) is not isinstance(source, FakeTensor):
-        _exchange_kinds(target, source)
+        # A real parameter becomes a fake one or the other way; what the code has hung on the object stays there.
+        is_parameter, fake = (
+            isinstance(target, torch.nn.Parameter),
+            source if isinstance(source, FakeTensor) else target,
+        )
+        facts = {name: value for name, value in vars(source).items() if name not in vars(target)}
+        facts |= {name: value for name, value in vars(fake).items() if name in _FAKE_FACTS}
+        kind = fake_kind(type(target)) if fake is source else torch.nn.Parameter if is_parameter else type(source)
+        target.__class__, source.__class__ = kind, type(target)  # the two layouts are the same
+        vars(target).update(facts)
+        vars(source).update(facts)
+        if is_parameter:
+            target._is_param = True  # what isinstance(…, Parameter) goes by
     elif is_traceable_wrapper_subclass(target) and type(target) is type(source):
         # A DTensor keeps its parts outside its implementation, in slots or attributes.
         for name in (*getattr(type(source), "__slots__", ()), *vars(source)):
             if hasattr(source, name) and name != "_is_param":
                 setattr(target, name, getattr(source, name))
-
-
-def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
-    """A real parameter becomes a fake one or the other way; what the code has hung on the object stays there."""
-    is_parameter, fake = isinstance(target, torch.nn.Parameter), source if isinstance(source, FakeTensor) else target
-    facts = {name: value for name, value in vars(source).items() if name not in vars(target)}
-    facts |= {name: value for name, value in vars(fake).items() if name in _FAKE_FACTS}
-    kind = fake_kind(type(target)) if fake is source else torch.nn.Parameter if is_parameter else type(source)
-    target.__class__, source.__class__ = kind, type(target)  # the two layouts are the same
-    vars(target).update(facts)
-    vars(source).update(facts)
-    if is_parameter:
-        target._is_param = True  # what isinstance(…, Parameter) goes by
 
 
 class _FakeOfKind(FakeTensor):

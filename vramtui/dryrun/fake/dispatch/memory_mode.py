@@ -187,7 +187,7 @@ class MemoryMode(TorchDispatchMode):
         if self._reentry.shapes_only:
             with inside():
                 return func(*args, **kwargs)
-        if _wraps_others(types):  # as a DTensor: it runs on its parts, which come here again
+        if any(map(is_traceable_wrapper_subclass_type, types)):  # as a DTensor, whose parts come here again
             if self._reentry.on:
                 self._reentry.on = False
                 return NotImplemented
@@ -264,11 +264,6 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return (device is not None and device.type == SIM) or any(
         is_sim(one) for one in tensors_of((*args, *kwargs.values()))
     )
-
-
-@functools.cache
-def _wraps_others(types: tuple[Any, ...]) -> bool:
-    return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
 
 
 MOST_INTEGERS = 1 << 24
