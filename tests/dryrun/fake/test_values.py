@@ -233,10 +233,20 @@ def own(seed: int) -> object:
     return torch.Generator().manual_seed(seed)
 
 
+def after_weights(seed: int) -> int:
+    drawn = own(seed)
+    for shape in ((999, 3000), (999,)):
+        torch.empty(shape).uniform_(generator=drawn)
+    torch.randn(1 << 20, generator=drawn)
+    return int(torch.randint(1, 999, (), generator=drawn))
+
+
+LINEAR = "(torch.nn.Linear(3000, 999), torch.randn(1 << 20), torch.randint(1, 999, ()).item())[-1]"
 # What draws a size after a seed, and the same draw from a generator of its own.
 DRAWS: dict[str, tuple[str, Callable[[int], int]]] = {
     "randint": ("torch.randint(1, 999, ()).item()", lambda seed: torch.randint(1, 999, (), generator=own(seed))),
     "randperm": ("torch.randperm(999)[0].item() + 1", lambda seed: torch.randperm(999, generator=own(seed))[0] + 1),
+    "after weights": (LINEAR, after_weights),
     "places": ("len((torch.rand(99) < .3).nonzero())", lambda seed: (torch.rand(99, generator=own(seed)) < 0.3).sum()),
     "random": ("random.randrange(1, 999)", lambda seed: random.Random(seed).randrange(1, 999)),
     "NumPy": ("int(numpy.random.randint(1, 999))", lambda seed: numpy.random.RandomState(seed).randint(1, 999)),

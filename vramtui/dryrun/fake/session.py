@@ -1,6 +1,7 @@
 """One trace: modes, patches, hooks and memory put together."""
 
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.probe.import_hook import when_imported
 
 
 class TraceSession(Patches):
@@ -39,6 +41,9 @@ class TraceSession(Patches):
     def __enter__(self) -> Self:
         memory, ranks = self.memory, self.request.ranks
         self.callback(torch._C._set_grad_enabled, True)
+        random.seed(0)  # a job that sets no seed has the same batches with either engine
+        torch.default_generator.manual_seed(0)
+        when_imported("numpy.random", lambda numpy: numpy.seed(0))
         device.register()
         device.install(self)
         # A rank finds a card for each on its host, as torchrun says or `--ranks` does.

@@ -33,25 +33,9 @@ _TO_COPY, _EMPTY, _ALIAS, _DEVICE, _IS_PINNED, _PACK, _MAKE_COO, _LEFT_ALIGNED =
                   "_sparse_coo_tensor_with_dims_and_tensors", "_nested_tensor_from_mask_left_aligned")
 )  # fmt: skip
 _ITEM = operator_of("_local_scalar_dense")
-_make_subclass: Any = torch.Tensor._make_subclass  # before a session puts its own there
-_templates: dict[Any, dict[str, Any]] = {}
-
-
-def _fake_of(mode: Any, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A fake tensor over `meta`, as `FakeTensor(mode, meta, device)` makes it more slowly; only without dispatch."""
-    if mode.__class__.__module__.startswith("torch."):
-        return FakeTensor(mode, meta, device)
-    template = _templates.get((id(mode), device))
-    if template is None:
-        out = FakeTensor(mode, meta, device)
-        _templates[id(mode), device] = dict(vars(out))
-        return out
-    fake: torch.Tensor = _make_subclass(
-        FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=device
-    )
-    torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
-    fake.__dict__.update(template)
-    return fake
+_DRAWS = {"uniform_": "uniform_", "rand": "uniform_", "rand_like": "uniform_"}  # operators, and how the host draws
+_DRAWS |= {"normal_": "normal_", "randn": "normal_", "randn_like": "normal_"}
+MOST_DRAWN, AT_ONCE = 1 << 29, 1 << 20  # numbers, which take the host two seconds
 
 
 def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,8 +50,8 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         view = func(*args, **kwargs)
     with torch._C._DisableTorchDispatch():
         if isinstance(view, torch.Tensor):
-            return _fake_of(mode, view, device)
-        return type(view)(_fake_of(mode, part, device) for part in view)
+            return FakeTensor(mode, view, device)
+        return type(view)(FakeTensor(mode, part, device) for part in view)
 
 
 class Call:
@@ -161,7 +145,7 @@ class MemoryMode(TorchDispatchMode):
     def __init__(self, memory: SimulatedMemory, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self.memory, self._accumulation, self._escape = memory, accumulation, escape
-        self._one_at_a_time = threading.RLock()
+        self._one_at_a_time, self._drawn = threading.RLock(), 0
         self._reentry = _ReentryState()
         self.shapes_only = functools.partial(holding, self._reentry, "shapes_only")
 
@@ -256,6 +240,13 @@ class MemoryMode(TorchDispatchMode):
         finally:
             call.end()
         count_writes(func, args)
+        draw = _DRAWS.get(func.overloadpacket.__name__)
+        if draw and out.device.type == "cpu" and self._drawn < MOST_DRAWN:
+            self._drawn += (size := out.numel())
+            parts = [AT_ONCE] * (size // AT_ONCE - 1)  # with the last one, as fewer than 16 are drawn another way
+            with torch._C._DisableTorchDispatch():  # batches that are drawn later are the real job's then
+                for part in (*parts, size - sum(parts)):
+                    getattr(torch.empty(part, dtype=out.dtype), draw)(generator=kwargs.get("generator"))
         return out
 
 
