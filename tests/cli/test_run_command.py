@@ -134,9 +134,11 @@ def test_what_is_not_there_starts_nothing(environment: dict[str, str], tmp_path:
 
 
 @contextmanager
-def killed(run: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    """`run`, a leader of its group: neither it nor its job outlives a test that fails."""
-    with run:
+def killed(environment: dict[str, str], **more: Any) -> Iterator["subprocess.Popen[str]"]:
+    """The run of a job that counts interrupts, a leader of its group: neither outlives a test that fails."""
+    command, quiet = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING], subprocess.DEVNULL
+    more |= {"env": environment, "stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, stderr=quiet, **more) as run:
         try:
             yield run
         finally:
@@ -145,17 +147,7 @@ def killed(run: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_signals_reach_the_job_and_its_answer_is_ours(environment: dict[str, str]) -> None:
-    command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
-    with killed(
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-    ) as run:
+    with killed(environment) as run:
         assert run.stdout.readline() == "ready\n"
         os.kill(run.pid, signal.SIGINT)
         assert run.stdout.readline() == "interrupted\n"
@@ -170,19 +162,8 @@ def test_a_key_on_the_terminal_interrupts_the_job_once(environment: dict[str, st
     terminal[1] &= ~termios.OPOST
     terminal[3] &= ~termios.ECHO
     termios.tcsetattr(theirs, termios.TCSANOW, terminal)
-    command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
-    with killed(
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads run here yet
-        )
-    ) as run:
+    take = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # noqa: E731 - what the child does first
+    with killed(environment, stdin=theirs, preexec_fn=take) as run:
         assert run.stdout.readline() == "ready\n"
         os.write(ours, b"\x03")
         assert run.stdout.readline() == "interrupted\n"

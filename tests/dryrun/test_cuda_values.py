@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PYTHON, MIB = os.environ.get("VRAMTUI_CUDA_PYTHON", ""), 1 << 20
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
-HEALTHY, GATHERED, KERNEL, SHARED = (text for _, text in rows(__file__, "jobs"))
+HEALTHY, GATHERED, KERNEL, SHARED, KILLED = (text for _, text in rows(__file__, "jobs"))
 JOBS = {
     "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
     "a sum guards work": "m = x > 0\nif m.sum() > 0:\n    work(m)\n",
@@ -189,6 +189,17 @@ DRAWN |= {"shared(x, 'Shard', 0), std=0.02": (6, 13), "shared(x, 'Replicate'), s
 def test_numbers_are_drawn_until_they_are_within_bounds(tmp_path: Path, bounds: str, engine: str) -> None:
     found = dry_run(tmp_path, f"{SHARED}torch.nn.init.trunc_normal_({bounds})\n", engine)
     assert (DRAWN[bounds][0] <= found["peak_allocated"] / MIB <= DRAWN[bounds][1], found["bounded"]) == (True, False)
+
+
+# Who sends the signal, or how the process answers it; the exit code, and the GiB that it held at the peak.
+KILLS = {"kill": (0, 1), "terminate": (0, 1), "an answer": (0, 3), "a shell": (4, None)}
+
+
+@pytest.mark.parametrize("how", KILLS)
+def test_a_process_has_ended_that_its_own_job_kills_and_failed_if_anybody_else_does(tmp_path: Path, how: str) -> None:
+    code, held = KILLS[how]
+    found = dry_run(tmp_path, KILLED.replace("HOW", repr(how)), gpu="H100", ends=code)
+    assert "ended with a signal" in found["unknown"] if code else found["peak_allocated"] >> 30 == held
 
 
 FAILING = {

@@ -12,7 +12,8 @@ import pytest
 from tests.tables import for_each, rows
 from vramtui.dryrun.reads import read_places
 from vramtui.probe.followed import arguments_written, count_choices
-from vramtui.probe.reads import FOLDER, Reads
+from vramtui.probe.reads import Reads
+from vramtui.probe.socket_dir import REPORTS
 
 
 class Kernels:
@@ -48,7 +49,7 @@ class Kernels:
 
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(REPORTS, str(tmp_path))
     found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
     values: Any = SimpleNamespace(
         value_of=lambda tensor: tensor.copy,

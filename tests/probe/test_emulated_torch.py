@@ -92,6 +92,7 @@ def test_compiled_code_is_one_graph_as_without_the_probe() -> None:
 
 MEETING = """
 import sys, time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from vramtui.probe import emulated
@@ -101,7 +102,7 @@ c10d = SimpleNamespace(
     group=SimpleNamespace(WORLD=SimpleNamespace(group_name="0/1")),
     get_rank=lambda group: rank, get_world_size=lambda group: 2, get_backend=lambda group: "nccl",
 )
-barrier = emulated.meet_by_host(c10d)
+barrier = partial(emulated.meet_by_host, c10d, c10d.barrier)
 barrier()
 if rank == 1:
     time.sleep(0.5)

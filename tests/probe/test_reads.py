@@ -11,7 +11,8 @@ from tests.driver.libraries import libraries
 from vramtui.core.estimate.devices import CARDS
 from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports
 from vramtui.dryrun.reads import read_places
-from vramtui.probe.reads import FOLDER, Reads
+from vramtui.probe.reads import Reads
+from vramtui.probe.socket_dir import REPORTS
 
 JOB = """
 import ctypes, os, types
@@ -60,7 +61,7 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
 
 def test_scores_of_a_library_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Trainer.evaluate` turns its reads into scores; `Trainer.predict` gives them to the job."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(REPORTS, str(tmp_path))
     reads, functions = Reads(SimpleNamespace(__file__="/nowhere/torch/__init__.py")), dict[str, Any]()
     code = "def read(act): act()\ndef evaluate(act): read(act)\ndef predict(act): read(act)\n"
     exec(compile(code, "/lib/site-packages/transformers/trainer.py", "exec"), functions)  # noqa: S102 - as above

@@ -6,16 +6,15 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 
 from . import socket_dir
+from .socket_dir import CREDENTIALS, own_uid
 
 LOOK_EVERY = 1.0  # seconds between looks for new listeners
 MOST_LISTENERS = 4
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Channel:
@@ -122,15 +121,11 @@ def _connect(path: str) -> socket.socket | None:
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         connection.connect(path)
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(credentials)[1] == own_uid():
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        if CREDENTIALS.unpack(credentials)[1] == own_uid():
             return connection
     except (OSError, ValueError):
         pass
     if connection is not None:
         connection.close()
     return None
-
-
-def own_uid() -> int:
-    return os.getuid()

@@ -14,7 +14,8 @@ from typing import Any
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
 from .import_hook import ModuleChanges, around, when_imported
-from .reads import FOLDER, OWN, Reads
+from .reads import OWN, Reads
+from .socket_dir import REPORTS
 
 
 def prepare(torch: Any) -> Reads:
@@ -23,7 +24,7 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     follower = Follower(torch, reads)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
-    torch.Tensor.item = follow_numbers(reads, torch.Tensor.item)
+    around(torch.Tensor, "item", follow_numbers(reads))
     for name in TAKING:
         setattr(torch.Tensor, name, count_taken(reads, follower.values, getattr(torch.Tensor, name)))
     from multiprocessing.reduction import ForkingPickler
@@ -33,9 +34,9 @@ def prepare(torch: Any) -> Reads:
     ForkingPickler.register(torch.Tensor, count_taken(reads, follower.values, reduce_tensor))
     count_choices(torch, reads, follower)
     if torch.distributed.is_available():
-        from torch.distributed import distributed_c10d
-
-        distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
+        c10d = torch.distributed.distributed_c10d
+        for owner in (torch.distributed, c10d):
+            around(owner, "barrier", functools.partial(meet_by_host, c10d))
     let_go_of_collectives(torch)
     random.seed(0)  # a job that sets no seed has the same batches whenever it runs
     torch.default_generator.manual_seed(0)
@@ -65,8 +66,8 @@ def hide_own_frames() -> None:
         sys.excepthook = traceback.print_exception
 
 
-def follow_numbers(reads: Reads, plain: Any) -> Any:
-    """Return an `item` whose numbers tell what the job does with them, if they were read of a guess."""
+def follow_numbers(reads: Reads) -> Any:
+    """Return what gives `item` numbers that tell what the job does with them, if they were read of a guess."""
     number_of = load_shared("values").note_uses_of
 
     def way(place: Any, is_turned: bool, frame: Any, answer: bool, *, can_turn: bool) -> bool:
@@ -75,8 +76,7 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
         is_open = can_turn and (known is None or known[1])  # other numbers than zero are not equal either
         return truth != (is_open and reads.goes_other_way(place, frame))
 
-    @functools.wraps(plain)
-    def item(tensor: Any) -> Any:
+    def item(plain: Any, tensor: Any) -> Any:
         before, asked, reads.is_followed = reads.count, TURNS.asked, tensor.is_floating_point()
         try:
             number = plain(tensor)
@@ -211,27 +211,21 @@ def let_go_of_collectives(torch: Any) -> None:
     register_optimizer_step_post_hook(wait)
 
 
-def meet_by_host(c10d: Any) -> Any:
+def meet_by_host(c10d: Any, barrier: Any, group: Any = None, async_op: bool = False, **named: Any) -> Any:
     """A barrier at which processes wait for each other, which no kernel of NCCL does for them: of each rank, a file
     next to the driver's reports has a byte for each time that it came.
     """
-    barrier, folder = c10d.barrier, os.environ.get(FOLDER)
-
-    @functools.wraps(barrier)
-    def met(group: Any = None, async_op: bool = False, **named: Any) -> Any:
-        answer = barrier(group, async_op, **named)
-        own = group or c10d.group.WORLD
-        rank = c10d.get_rank(own)
-        if folder is not None and not async_op and rank >= 0 and c10d.get_backend(own) == "nccl":
-            name = os.path.join(folder, f"barrier-{own.group_name.encode().hex()}-")
-            files = [f"{name}{other}" for other in range(c10d.get_world_size(own))]
-            with open(files[rank], "ab") as file:
-                file.write(b".")
-                times = file.tell()
-            last = time.monotonic() + LONGEST_WAIT
-            for path in files:
-                while (not os.path.exists(path) or os.stat(path).st_size < times) and time.monotonic() < last:
-                    time.sleep(0.005)
-        return answer
-
-    return met
+    folder, own = os.environ.get(REPORTS), group or c10d.group.WORLD
+    answer = barrier(group, async_op, **named)
+    rank = c10d.get_rank(own)
+    if folder is not None and not async_op and rank >= 0 and c10d.get_backend(own) == "nccl":
+        name = os.path.join(folder, f"barrier-{own.group_name.encode().hex()}-")
+        files = [f"{name}{other}" for other in range(c10d.get_world_size(own))]
+        with open(files[rank], "ab") as file:
+            file.write(b".")
+            times = file.tell()
+        last = time.monotonic() + LONGEST_WAIT
+        for path in files:
+            while (not os.path.exists(path) or os.stat(path).st_size < times) and time.monotonic() < last:
+                time.sleep(0.005)
+    return answer

@@ -7,11 +7,12 @@ step. Nothing is ever put on a module or a tensor of the job: what it copies or 
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
-import functools
 import threading
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from .import_hook import around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,10 +74,8 @@ class Hooks:
         warnings.filterwarnings("ignore", message=COMPILED_WARNING)
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        backward = self._torch.autograd.backward
 
-        @functools.wraps(backward)
-        def observed(*arguments: Any, **named: Any) -> Any:
+        def observed(backward: Any, *arguments: Any, **named: Any) -> Any:
             if not self.watching or self._stepping is not None:
                 return backward(*arguments, **named)
             if not self._depth:
@@ -91,7 +90,7 @@ class Hooks:
                 if not self._depth:
                     self._await_call()
 
-        self._torch.autograd.backward = observed
+        around(self._torch.autograd, "backward", observed)
         self._await_call()
 
     def begin_again(self) -> None:

@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .report import SLIGHT
+from .report import BLOCK, SLIGHT
 
-BLOCK = 512  # the CUDA allocator hands out multiples of this
 MOST_EVENTS = 400_000
 MOST_LOOKS = 64  # at one address, where each step has another gradient
 LARGEST = 10

@@ -15,9 +15,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .socket_dir import OTHER_NUMBERS, OTHER_WAY
+from .socket_dir import OTHER_NUMBERS, OTHER_WAY, REPORTS
 
-FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 # Behind it: a number whose uses are followed; behind where it was used, how (`values.py`); what no run varies.
 FOLLOWED, USES = "=", "?<!~^"
@@ -51,7 +50,7 @@ class Reads:
         self._get: Any = None
         self._lines: dict[str, str] = {}
         self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
-        self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
+        self._path = os.path.join(os.environ.get(REPORTS, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
@@ -69,7 +68,7 @@ class Reads:
             self._listen = listen
             listen(self._call)
             ctypes.CDLL(None).vramtui_listen_to_convolutions(self._hear)
-            with contextlib.suppress(OSError), open(os.path.join(os.environ[FOLDER], WORKSPACES)) as file:
+            with contextlib.suppress(OSError), open(os.path.join(os.environ[REPORTS], WORKSPACES)) as file:
                 self._on_card = {key.strip(): int(size) for size, _, key in (line.partition(" ") for line in file)}
             atexit.register(self.end)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
-import functools
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from .import_hook import around
 
 if TYPE_CHECKING:
     Figures = dict[str, int | None]
@@ -77,13 +78,9 @@ class Counters:
         ]
 
     def _figures(self, index: int) -> Figures:
-        # The nested form is what the flat one is made from, at a tenth of its price.
-        nested = getattr(self._cuda, "memory_stats_as_nested_dict", None)
-        if nested is None:
-            stats = self._cuda.memory_stats(index)
-            return {name: stats.get(".".join(path)) for name, path in PATHS.items()}
+        # The nested form is what the flat one is made from, at a tenth of its price; both are of PyTorch 1.4.
+        whole = self._cuda.memory_stats_as_nested_dict(index)
         figures: Figures = {}
-        whole = nested(index)
         for name, path in PATHS.items():
             stats = whole
             for key in path:
@@ -177,13 +174,8 @@ class RepeatedPasses:
         """The most frequent place, and whether its passes repeat: at least so many, and half of all, were alike."""
         place, alike = max(list(self.alike.items()), key=lambda one: one[1], default=("", 0))
         grown, times = self._grown // max(1, sum(self.alike.values())), self.times[place]
-        return {
-            "place": place,
-            "times": times,
-            "alike": alike,
-            "grown": grown,
-            "repeat": alike >= max(least, times / 2),
-        }
+        repeats = alike >= max(least, times / 2)
+        return {"place": place, "times": times, "alike": alike, "grown": grown, "repeat": repeats}
 
 
 class TensorTotals:
@@ -206,29 +198,26 @@ class TensorTotals:
         references[id(thing)] = weakref.ref(thing)
         return True
 
-    def alive(self) -> tuple[list[Any], list[Any]]:
-        return _alive(self._optimizers), _alive(self._modules)
+    def alive(self) -> Iterable[list[Any]]:  # optimizers, then models
+        return (
+            [thing for thing in [reference() for reference in references.values()] if thing is not None]
+            for references in (self._optimizers, self._modules)
+        )
 
     def look(self, *, stepped: bool) -> None:
         """Look before a step at gradients, which are all there, parameters that are trained, and models with their
         buffers; after it at moments, master copies, step counters: every tensor in the optimizers' states.
         """
+        optimizers, modules = self.alive()
         if stepped:
-            states = (leaf for optimizer in _alive(self._optimizers) for leaf in _leaves(optimizer.state))
+            states = (leaf for optimizer in optimizers for leaf in _leaves(optimizer.state))
             self.sizes["optimizer"] = _sizes(self._torch, states)
             return
-        groups = (group for optimizer in _alive(self._optimizers) for group in optimizer.param_groups)
+        groups = (group for optimizer in optimizers for group in optimizer.param_groups)
         trained = [parameter for group in groups for parameter in group["params"]]
-        tensors = (
-            tensor for module in _alive(self._modules) for tensor in chain(module.parameters(), module.buffers())
-        )
+        tensors = (tensor for module in modules for tensor in chain(module.parameters(), module.buffers()))
         self.sizes["gradients"] = _sizes(self._torch, (parameter.grad for parameter in trained))
         self.sizes["weights"] = _sizes(self._torch, chain(trained, tensors))
-
-
-def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:
-    objects = [reference() for reference in references.values()]
-    return [thing for thing in objects if thing is not None]
 
 
 class Loaders:
@@ -247,16 +236,14 @@ class Loaders:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         meet = self._quiet(self._meet)
-        plain = _BaseDataLoaderIter.__next__
 
-        @functools.wraps(plain)
-        def load(iterator: Any) -> Any:
+        def load(plain: Any, iterator: Any) -> Any:
             batch = plain(iterator)
             if getattr(iterator, "_num_yielded", 0) == 1:
                 meet(iterator, batch)
             return batch
 
-        _BaseDataLoaderIter.__next__ = load  # type: ignore[assignment,method-assign] # calls it and hands on what it gives
+        around(_BaseDataLoaderIter, "__next__", load)
 
     def sizes(self) -> list[dict[str, Any]]:
         """Each kind of loader: workers, batches ahead for each, and the bytes of a batch, plain and page-locked."""

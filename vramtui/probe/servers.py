@@ -1,18 +1,21 @@
-"""Servers on an emulated card: vLLM and SGLang end once they listen, and missing weights of vLLM are made up."""
+"""Servers on an emulated card end once they listen, what a job kills tells its end, and weights of vLLM are made up."""
 
 import ctypes
 import importlib
 import os
+import signal
 import sys
+import time
 from typing import Any
 
 from . import socket_dir
-from .import_hook import ModuleChanges
+from .import_hook import ModuleChanges, around
 
 LOADERS = "vllm.model_executor.model_loader"
 GPTQ = "vllm.model_executor.layers.quantization"
 WRITING = ("batch_", "single_", "sampling", "page", "norm", "rope", "cascade", "silu", "gelu", "trtllm_comm")
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+LONGEST_TELLING = 10.0  # seconds for a process to tell its end before it is killed
 MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 NOTES = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
 LISTENS = "it waits for requests: what one more would load or compute is not in it"
@@ -22,6 +25,23 @@ CHANGES = ModuleChanges()
 def prepare() -> None:
     """Change what vLLM (0.32: model_loader/default_loader.py) and servers of HTTP do where no card answers."""
     CHANGES.put_on()
+    for name in ("kill", "killpg"):  # a group has the number of the process that began it
+        around(os, name, hear_and_kill)
+
+
+def hear_and_kill(kill: Any, pid: int, sign: int) -> None:
+    """Kill another process once it has told its end and its last figures, if it used the card. One that anybody else
+    kills, as the kernel does where memory runs out, tells no end, and so has failed.
+    """
+    folder, last = os.environ.get(socket_dir.REPORTS, ""), time.monotonic() + LONGEST_TELLING
+    is_end = folder and pid != os.getpid() and sign in (signal.SIGKILL, signal.SIGTERM)
+    if is_end and any(name.startswith(f"{pid}-") for name in os.listdir(folder)):
+        asked = os.path.join(folder, socket_dir.ASKED.format(pid, int(sign)))
+        open(asked, "w").close()
+        # One that has ended, but was not waited for, has no program any more.
+        while os.path.exists(asked) and os.path.exists(f"/proc/{pid}/exe") and time.monotonic() < last:
+            time.sleep(0.02)
+    kill(pid, sign)
 
 
 @CHANGES.when("vllm.distributed.device_communicators.cuda_wrapper")

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -228,13 +229,20 @@ class ProbeSession:
         self._meet_devices()
         if not self._beating and (cuda or self._counters.ready):
             self._beating = True
+            self._beat_if_due(BEAT)  # a process that is killed in its first moments is known
             threading.Thread(target=self._beat_on, name="vramtui-probe", daemon=True).start()
 
     def _beat_on(self) -> None:
         channel, beat = self._channel, self._quiet(self._beat_if_due)
-        reports = os.environ.get(socket_dir.REPORTS)
+        reports = os.environ.get(socket_dir.REPORTS, "")
         while self._channel is channel and not self._ended:
             beat(SILENCE)
+            for sign in (signal.SIGKILL, signal.SIGTERM) if reports else ():
+                asked = os.path.join(reports, socket_dir.ASKED.format(os.getpid(), int(sign)))
+                if os.path.exists(asked):
+                    if signal.getsignal(sign) == signal.SIG_DFL:  # else the job ends, or goes on, in its own way
+                        self._quiet(self._end)()
+                    os.unlink(asked)
             if reports and os.path.exists(os.path.join(reports, socket_dir.SERVED)):
                 self._quiet(self._end)()
                 open(os.path.join(reports, f"{os.getpid()}.told"), "w").close()

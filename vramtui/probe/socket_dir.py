@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 
 SOCKET = "VRAMTUI_PROBE"  # the environment's name for the socket of the `vramtui run` that started this job
 RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
@@ -13,10 +14,15 @@ OTHER_NUMBERS = "VRAMTUI_OTHER_NUMBERS"  # and for how a run reads unknown numbe
 CARD = "VRAMTUI_CARD"  # and for the card that it runs on where there is none
 REPORTS = "VRAMTUI_DRIVER_REPORT"  # and for the folder of what the simulated GPU's driver reports
 SUFFIX = ".sock"
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of who is at the other end
 SERVED = "served"  # a file in the folder of reports, there once the job waits for requests
-
+ASKED = "{}.asked-{}"  # and one by which a process is asked to tell its end, which that signal is to bring
 
 LONGEST = 60  # characters of a folder: of 107 that a socket's path may have, its name takes up to 47
+
+
+def own_uid() -> int:
+    return os.getuid()
 
 
 def listeners_folder() -> str:

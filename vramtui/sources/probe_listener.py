@@ -5,10 +5,8 @@ process an ObservedJob (`vramtui.core.observation.probe_messages`).
 """
 
 import contextlib
-import os
 import selectors
 import socket
-import struct
 import threading
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.probe_messages import AnyMessage, Hello, ObservedJob, decode_message
-from vramtui.probe.socket_dir import SUFFIX, listeners_folder, private
+from vramtui.probe.socket_dir import CREDENTIALS, SUFFIX, listeners_folder, own_uid, private
 
 LONGEST_MESSAGE = 1 << 18
 PATIENCE = 10.0  # seconds to take what has arrived, on a machine that is busy
@@ -24,7 +22,6 @@ MOST_CONNECTIONS = 4096
 MOST_JOBS = 8192
 RUN_SUFFIX = ".run"
 UNREADY = ".new"
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class ProbeListener:
@@ -96,7 +93,7 @@ class ProbeListener:
                 peer, _ = self._socket.accept()
             except OSError:
                 return
-            pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            pid, uid, _ = CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
             if uid != own_uid() or len(self._peers) >= MOST_CONNECTIONS:
                 self.refused += 1
                 peer.close()
@@ -151,11 +148,6 @@ def decode_datagram(data: bytes) -> AnyMessage | None:
         return decode_message(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def own_uid() -> int:
-    """The user whose processes are heard."""
-    return os.getuid()
 
 
 def _listening(path: Path) -> socket.socket:

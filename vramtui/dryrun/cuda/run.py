@@ -357,7 +357,8 @@ def result_of(run: CudaRun) -> DryRun:
         notes.append(f"its optimizers took {run.steps_done} of the {run.steps} steps after which it was to end")
     if is_whole and text is None:
         lost = "" if passes.get("is_end") else "a signal"  # which ends what a process that ends itself has started
-        ends = [(one.job.pid, one.job.end.error if one.job.end else lost) for one in processes if one.job.hello]
+        users = {report.pid for report in run.reports} | {one.job.pid for one in processes}
+        ends = [(job.pid, job.end.error if job.end else lost) for job in run.jobs if job.hello and job.pid in users]
         failed = [f"process {pid} ended with {how}, although the job ended with 0" for pid, how in ends if how]
         unknown = "".join(failed[:1])
     if text is None:
