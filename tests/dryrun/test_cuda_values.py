@@ -192,7 +192,7 @@ def test_numbers_are_drawn_until_they_are_within_bounds(tmp_path: Path, bounds: 
 
 
 # Who sends the signal, or how the process answers it; the exit code, and the GiB that it held at the peak.
-KILLS = {"kill": (0, 1), "terminate": (0, 1), "an answer": (0, 3), "a shell": (4, None)}
+KILLS = {"kill": (0, 1), "terminate": (0, 1), "an answer": (0, 3), "a fork": (0, 1), "a shell": (4, None)}
 
 
 @pytest.mark.parametrize("how", KILLS)
@@ -200,6 +200,7 @@ def test_a_process_has_ended_that_its_own_job_kills_and_failed_if_anybody_else_d
     code, held = KILLS[how]
     found = dry_run(tmp_path, KILLED.replace("HOW", repr(how)), gpu="H100", ends=code)
     assert "ended with a signal" in found["unknown"] if code else found["peak_allocated"] >> 30 == held
+    assert found["bounded"] is bool(code)  # what is read for a log bounds nothing
 
 
 FAILING = {

@@ -50,7 +50,6 @@ class Reads:
         self._get: Any = None
         self._lines: dict[str, str] = {}
         self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
-        self._path = os.path.join(os.environ.get(REPORTS, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
@@ -71,6 +70,8 @@ class Reads:
             with contextlib.suppress(OSError), open(os.path.join(os.environ[REPORTS], WORKSPACES)) as file:
                 self._on_card = {key.strip(): int(size) for size, _, key in (line.partition(" ") for line in file)}
             atexit.register(self.end)
+            # In a forked process what was counted is the other's.
+            os.register_at_fork(after_in_child=lambda: vars(self).update(_places={}, _convolutions={}, _threads={}))
 
     def end(self) -> None:
         """Be called no more, and write down what was counted."""
@@ -248,7 +249,8 @@ class Reads:
             self._note_convolution(thread)
         known = list(self._convolutions.items())
         convolutions = [[self._lines.get(one[0].partition(",")[2], ""), *one, *sizes] for one, sizes in known]
+        path = os.path.join(os.environ.get(REPORTS, ""), f"{os.getpid()}.reads")
         with contextlib.suppress(OSError):
-            with open(self._path + ".new", "w", encoding="utf-8") as file:
+            with open(path + ".new", "w", encoding="utf-8") as file:
                 json.dump([places, convolutions], file)
-            os.replace(self._path + ".new", self._path)
+            os.replace(path + ".new", path)

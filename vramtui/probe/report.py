@@ -255,10 +255,8 @@ class Loaders:
     def _meet(self, iterator: Any, batch: Any) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         pinned = bool(getattr(iterator, "_pin_memory", False))
-        if not workers and not pinned:
-            return
         kind = (workers, int(getattr(iterator, "_prefetch_factor", None) or 0), pinned)
-        if kind not in self.seen and len(self.seen) == MOST_LOADERS:
+        if not (workers or pinned) or (kind not in self.seen and len(self.seen) == MOST_LOADERS):
             return
         leaves = list(_leaves(batch))
         for leaf in leaves:
