@@ -50,6 +50,7 @@ class Reads:
         self._get: Any = None
         self._lines: dict[str, str] = {}
         self._convolutions: dict[tuple[str, str], tuple[int, int]] = {}
+        self._folder = os.environ.get(REPORTS, "")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
@@ -249,7 +250,7 @@ class Reads:
             self._note_convolution(thread)
         known = list(self._convolutions.items())
         convolutions = [[self._lines.get(one[0].partition(",")[2], ""), *one, *sizes] for one, sizes in known]
-        path = os.path.join(os.environ.get(REPORTS, ""), f"{os.getpid()}.reads")
+        path = os.path.join(self._folder, f"{os.getpid()}.reads")
         with contextlib.suppress(OSError):
             with open(path + ".new", "w", encoding="utf-8") as file:
                 json.dump([places, convolutions], file)
