@@ -172,10 +172,9 @@ class RepeatedPasses:
 
     def summary(self, least: int = ALIKE) -> dict[str, Any]:
         """The most frequent place, and whether its passes repeat: at least so many, and half of all, were alike."""
-        place, alike = max(list(self.alike.items()), key=lambda one: one[1], default=("", 0))
-        grown, times = self._grown // max(1, sum(self.alike.values())), self.times[place]
-        repeats = alike >= max(least, times / 2)
-        return {"place": place, "times": times, "alike": alike, "grown": grown, "repeat": repeats}
+        line, alike = max(list(self.alike.items()), key=lambda one: one[1], default=("", 0))
+        grown, times = self._grown // max(1, sum(self.alike.values())), self.times[line]
+        return {"place": line, "times": times, "alike": alike, "grown": grown, "repeat": alike >= max(least, times / 2)}
 
 
 class TensorTotals:
