@@ -30,8 +30,8 @@ def prepare() -> None:
 
 
 def hear_and_kill(kill: Any, pid: int, sign: int) -> None:
-    """Kill another process once it has told its end and its last figures, if it used the card. A process that is killed
-    from outside, as by the kernel where memory runs out, tells no end, and so has failed.
+    """Let another process tell its end and its last figures, if it used the card, and then kill it. A process that is
+    killed from outside, as by the kernel where memory runs out, tells no end, and so has failed.
     """
     folder, last = os.environ.get(socket_dir.REPORTS, ""), time.monotonic() + LONGEST_TELLING
     is_end = folder and pid != os.getpid() and sign in (signal.SIGKILL, signal.SIGTERM)
