@@ -1,13 +1,12 @@
 """Traces for tests, each in a fork of one process that has loaded torch and transformers (`warm_torch.py`)."""
 
-import contextlib
 import os
 
 import msgspec
 
 from tests.warm_torch import ask
 from vramtui.core.base.errors import UserError
-from vramtui.dryrun.fake.run import NUMBERS, by_numbers
+from vramtui.dryrun.fake.run import by_numbers, with_other_numbers
 from vramtui.dryrun.result import ChildLine, DryRun, TraceReads, TraceRequest
 from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
@@ -19,21 +18,17 @@ class WarmTraces:
         Raises:
             UserError: the code cannot be traced.
         """
-        kept = {
-            name: value for name, value in os.environ.items() if name.startswith("TORCH_") or name == WITHOUT_DEVICE
-        }
+        kept = {one: to for one, to in os.environ.items() if one.startswith("TORCH_") or one == WITHOUT_DEVICE}
 
-        def ran(asked: TraceRequest) -> tuple[DryRun, TraceReads]:
+        def ran(other_numbers: str = "") -> tuple[DryRun, TraceReads]:
+            asked = msgspec.structs.replace(request, other_numbers=other_numbers)
             answer = self.answer(asked, f"import os; os.environ.update({kept!r})")
             if answer.result is None or answer.reads is None:
                 raise UserError(answer.error or "no answer")
             return answer.result, answer.reads
 
-        result, reads = ran(request)
-        others: list[tuple[DryRun, TraceReads]] = []
-        with contextlib.suppress(UserError):
-            others.extend(ran(msgspec.structs.replace(request, other_numbers=one)) for one in NUMBERS if reads.lines)
-        return by_numbers(result, reads, others) if reads.lines else result
+        result, reads = ran()
+        return by_numbers(result, reads, with_other_numbers(ran)) if reads.lines else result
 
     def answer(self, request: TraceRequest, before: str = "") -> ChildLine:
         """The trace's last line, after `before`, which is Python, has run in the fork as it is."""

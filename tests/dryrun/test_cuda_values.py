@@ -32,7 +32,6 @@ JOBS = {
     "a loop by a number": "m = x > 0\nwhile m.sum().item() > 0:\n    work(m)\n",
     "each place": "work((x > 0).nonzero()[:, 0])\nfor r in (x[:5] > 0).nonzero():\n    r[0] == 4 or x[:4][r[0]]\n",
     "a mask on the host": "keep = (x > 0).cpu()\nrows = torch.zeros(N << 10, 256)[keep]\nwork(rows)\n",
-    "a number is compared": "s = x.abs().mean().item()\nif s > 0.5:\n    work(x * s)\n",
     "a way in one line": "m = x > 0\ny = work(m) if m.any() else None\n",
     "an error is small enough": "e = x.norm()\nwhile e > 1e-3:\n    work(x)\n    e = e * 0\n",
     "a number ends a loop": "while (x > 0).float().mean().item() > 0.5:\n    y = work(x)\n",
@@ -66,8 +65,8 @@ def dry_run(folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090",
 @pytest.mark.parametrize("kind", JOBS)
 def test_work_that_an_unknown_mask_guards_is_done_and_bounded(tmp_path: Path, kind: str, number: int) -> None:
     found = dry_run(tmp_path, BEFORE.format(number=number) + JOBS[kind])
-    is_noted = "job.py:" in str(found["warnings"])
-    assert (found["peak_allocated"] >= number * MIB, found["bounded"], is_noted) == (True, True, True)
+    assert (found["peak_allocated"] >= number * MIB, found["bounded"]) == (True, True)
+    assert "job.py:" in str(found["warnings"])
 
 
 @pytest.mark.parametrize("number", [4, 22])
@@ -99,7 +98,9 @@ def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
 GUESSED = {
     "of NumPy": "n = int(numpy.ceil(x.sum().cpu().numpy()).astype(int))\n",
     "another tensor": "t = torch.tensor([x.sum().item(), 3.0])\nn = int(t.max())\n",
-    "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
+    "a list of tensor's": "n = sum((x[:16] * 9).long().tolist()) // 100\n",
+    "a whole number": "n = x.abs().sum().long().item() // 100\n",
+    "a whole number is compared": "n = 1 << 9 if x.abs().sum().long().item() > 100 else 1\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
     "two of the host's": "n = 1\nif x.mean().cpu() != x.sum().cpu():\n    n = 1 << 14\n",
@@ -135,7 +136,7 @@ LOGGED = {
     "for _ in 'abc':\n    w.mean().backward()\n    sgd.step()\n    score = -numpy.average([w.mean().item()])\n"
     "    if Stop.best is None or score >= Stop.best:\n        Stop.best, Stop.waited = score, 0\n"
     "    else:\n        Stop.waited += 1\n    if Stop.waited >= 2:\n        break\n",
-    "labels": "words = [chr(97 + one) for one in x[:64].view(8, 8).argmax(1).tolist()]\nprint(''.join(words))\n",
+    "labels": "words = [['no', 'yes'][one] for one in x[:64].view(32, 2).argmax(1).tolist()]\nprint(words[0])\n",
     "no limit": "limit, kl = None, x.mean().cpu().numpy()\nif limit is not None and kl > 1.5 * limit:\n"
     "    y = torch.zeros(1 << 20, device='cuda')\nprint(numpy.mean([kl]))\n",
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
@@ -152,7 +153,10 @@ COMPILED = {  # functions that are compiled, of `x`
 READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
 READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
 READS["below the peak for a log"] = f"n = 9999\n{USE}del y\n{GUESSED['a gradient']}print(len(x[x > 0]))\n"
-READS["given, compiled"] = "f = torch.compile(lambda x, v: x * (v + 1) - v, fullgraph=True)\nf(x, x.mean().item())\n"
+GIVEN = "f = torch.compile(lambda x, v: {})\nf(x, x.abs().mean().item())\n"
+READS["what is given, compiled for a log"] = GIVEN.format("x * (v + 1) - v")
+READS["a size that is given, compiled"] = GIVEN.format("x.new_zeros(max(int(v * 1000), 1), 256)")
+READS["what came of it, compiled"] = "v = torch.compile(torch.mean)(x)\nn = int(v.item() * 1000)\n" + USE
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
 WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike
     f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],

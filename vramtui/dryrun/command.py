@@ -22,7 +22,7 @@ from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_job
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import CudaRun, by_numbers, result_of, run_cuda, workspaces_on_card
-from vramtui.dryrun.fake.run import CHEAP, NUMBERS, TraceFailedError, last_step, run_fake
+from vramtui.dryrun.fake.run import TraceFailedError, last_step, run_fake, with_other_numbers
 from vramtui.dryrun.job_command import (
     DryRunJob,
     Engine,
@@ -33,9 +33,8 @@ from vramtui.dryrun.job_command import (
     own_variables,
     python_of,
 )
-from vramtui.dryrun.reads import JOB_FILE
+from vramtui.dryrun.reads import CHEAP, JOB_FILE, LONGER, NUMBERS
 from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest, is_alike
-from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
 from vramtui.models.readers.bounded import read_plain
@@ -283,46 +282,49 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     if job.other_way != "" or job.keep_files or ran.ended_after is not None:
         return result_of(ran)
     try:
-        seconds, peak = time.monotonic() - began, result_of(ran).peak_allocated
+        seconds, own, limit = time.monotonic() - began, result_of(ran), max(CHEAP, job.timeout or 0)
     except UserError:
         if job.other_numbers or not any(place.is_open for place in ran.places):
             raise
         # It may have divided by a number that reads as zero, or taken its logarithm.
-        return _by_cuda(replace(job, other_numbers=NUMBERS[0]), device, count, tools, output)
-    again = replace(job, timeout=2 * seconds + GRACE, keyboard=None, other_way=None)
+        return _by_cuda(replace(job, other_numbers=NUMBERS[0][1]), device, count, tools, output)
+    again = replace(job, timeout=2 * seconds + LONGER, keyboard=None, other_way=None)
 
-    def rerun(what: str, numbers: str = job.other_numbers, way: str | None = None) -> CudaRun:
+    def rerun(what: str, numbers: str = job.other_numbers, way: str | None = None) -> tuple[CudaRun, DryRun]:
         if tools.progress is not None:
+            peak = own.peak_allocated
             tools.progress(Progress(phase=f"a run {what}", step=-1, allocated=peak, peak_allocated=peak, line=""))
         with tempfile.TemporaryFile() as unread:
-            return run_cuda(replace(again, other_numbers=numbers, other_way=way), device, count, tools, unread)
+            one = run_cuda(replace(again, other_numbers=numbers, other_way=way), device, count, tools, unread)
+        return one, result_of(one)
 
-    if seconds < CHEAP and (known := workspaces_on_card(ran)):
+    if seconds < limit and (known := workspaces_on_card(ran)):
         again = replace(again, workspaces=known)
         with contextlib.suppress(UserError):
-            on_card = rerun("with a GPU's workspaces")
+            on_card, result = rerun("with a GPU's workspaces")
             if on_card.ended_after is None and on_card.code == ran.code:
-                ran = replace(on_card, without_device=result_of(ran))
-    is_bounded = any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
-    is_proven, varied, other_numbers = False, list[CudaRun](), [one for one in NUMBERS if one != job.other_numbers]
-    is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < CHEAP
-    for numbers in other_numbers if is_cheap and not is_bounded and any(place.is_open for place in ran.places) else ():
-        one = rerun("with other numbers", numbers)
+                ran, own = replace(on_card, without_device=own), result
+
+    def vary(numbers: str) -> tuple[CudaRun, DryRun]:
+        one, result = rerun("with other numbers", numbers)
         if one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
-            one = rerun("with other numbers", numbers)  # host and card race, and ranks to their end
-        varied.append(one)
-    if varied:
-        ran, is_proven = by_numbers(ran, tuple(varied))
-    others, own = dict(ran.other_ways), result_of(ran)
+            return rerun("with other numbers", numbers)  # host and card race, and ranks to their end
+        return one, result
+
+    is_proven, is_fixed = False, any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
+    is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < limit
+    if is_cheap and not is_fixed and any(place.is_open for place in ran.places):
+        ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
+    others = dict(ran.other_ways)
     conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
     for place in conditions:
-        if time.monotonic() - began > CHEAP:
+        if time.monotonic() - began > limit:
             break
         other: DryRun | None = None
         for every in (1, 2):  # a job that fails if it always goes that way may not if it does each second time
             with contextlib.suppress(UserError):
                 way = f"{every}:{place.path}:{place.line}"
-                other = other or result_of(rerun(f"the other way of line {place.line}", way=way))
+                other = other or rerun(f"the other way of line {place.line}", way=way)[1]
         other = other or (own if is_proven else None)  # no number decides, and it fails that way
         if other is not None and other.ended_after is None:
             both, mid = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more

@@ -179,8 +179,7 @@ def _candidates(script: str) -> Iterator[tuple[Path, str]]:
     if not is_tools:
         yield own
     for name in ("python3", "python"):
-        in_path = shutil.which(name)
-        if in_path:
+        if in_path := shutil.which(name):
             yield Path(in_path), "in PATH"
     if is_tools:
         yield own
@@ -210,8 +209,8 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to run without its GPU: a command as a shell takes it, where a Python file is enough; its engine, None:
     `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end; the
     descriptor that its standard input reads, if any; whether others go first; the `FILE:LINE` whose guessed condition
-    goes the other way, None: none is tried, empty: each is; how numbers go that are read for unknown ones, `rising` or
-    `falling`; and bytes of convolutions' workspaces, by the probe's keys.
+    goes the other way, None: none is tried, empty: each is; which numbers are read for unknown ones, one of
+    `reads.NUMBERS`; and bytes of convolutions' workspaces, by the probe's keys.
     """
 
     words: tuple[str, ...]
@@ -331,8 +330,7 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _program_path(program: str, folder: str, environment: Mapping[str, str]) -> str:
     if os.sep in program:
         return str(Path(folder) / program)
-    path = shutil.which(program, path=environment.get("PATH", os.defpath))
-    if path is None:
+    if (path := shutil.which(program, path=environment.get("PATH", os.defpath))) is None:
         raise UserError(f"{printable(program)} is not found")
     return path
 

@@ -33,6 +33,11 @@ NAMES = {
 }
 CHECKS, TEXTS, HEALTHY = frozenset(NAMES["checks"]), frozenset(NAMES["texts"]), tuple(NAMES["healthy"])
 HARMLESS_STARTS = ("log", "plot", "print", "set_", "add_scalar", "write", "record", "report")
+CHEAP = 300.0  # seconds from the start in which a run begins that reads other numbers, or takes a condition's other way
+LONGER = 60.0  # seconds that the host may take more for numbers that are not zeros
+# As runs read them that follow the first, and the most that whole numbers are: less where the job fails with more, as
+# of a place in a list. There are at least two of most things that have a number.
+NUMBERS = (("rising 10000", "rising 2", "rising 1"), ("falling 1",))
 FIXED = 4  # as which the probe notes what no run varies
 OPEN = ast.Subscript, ast.NamedExpr, ast.Lambda  # a place may be of a mask
 

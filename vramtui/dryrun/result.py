@@ -24,10 +24,10 @@ CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "wor
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The code to run, and how: a file or a module's name, as a script or one function of it without arguments, or a
-    file with a pickled function and its arguments (`vramtui.api.dry_runs`). `other_numbers` are `rising` or `falling`
-    ones that are read for unknown ones. `alloc_conf` is what
-    `PYTORCH_CUDA_ALLOC_CONF` would say; what the code writes goes to `scratch`, an empty folder, unless it may keep its
-    files and reach the network; `ranks` is the size of the job whose rank 0 is traced, 0: `WORLD_SIZE`, or 1.
+    file with a pickled function and its arguments (`vramtui.api.dry_runs`). `other_numbers` are those that are read
+    for unknown ones, one of `reads.NUMBERS`. `alloc_conf` is what `PYTORCH_CUDA_ALLOC_CONF` would say; what the code
+    writes goes to `scratch`, an empty folder, unless it may keep its files and reach the network; `ranks` is the size
+    of the job whose rank 0 is traced, 0: `WORLD_SIZE`, or 1.
     """
 
     path: str = ""

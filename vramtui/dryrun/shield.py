@@ -54,8 +54,7 @@ class Copies:
 
     def place(self, path: Any, *, written: bool) -> Any:
         """The path to use for `path`; that itself where it was never written to, or is none."""
-        real = self._real(path)
-        if real is None:
+        if (real := self._real(path)) is None:
             return path
         copy = self._scratch + real
         if self._is_there(copy):
@@ -89,18 +88,15 @@ class Copies:
         """
         real = self._real(path)
         copy = self.place(path, written=False)
-        if real is None or copy == path:
-            names = self._list(path)
-        else:
-            names = self._list(copy)
+        names = self._list(copy)
+        if real is not None and copy != path:
             with contextlib.suppress(OSError):  # it is new
                 names += [] if self._is_gone(real) else self._list(real)
         return sorted({name for name in names if real is None or self._stands(f"{real}/{name}")})
 
     def forget(self, path: Any) -> None:
         """Take a path as gone: it was removed or renamed."""
-        real = self._real(path)
-        if real is not None:
+        if (real := self._real(path)) is not None:
             self._gone.add(real)
 
     def is_changed(self, path: Any) -> bool:
@@ -140,11 +136,10 @@ class Copies:
         return any("/".join(parts[:count]) in self._gone for count in range(2, len(parts) + 1))
 
     def _is_there(self, path: str) -> bool:
-        try:
+        with contextlib.suppress(OSError, ValueError):
             self._stat(path)
-        except (OSError, ValueError):
-            return False
-        return True
+            return True
+        return False
 
     def _make_folders(self, folder: str) -> None:
         if not self._is_there(folder):

@@ -99,24 +99,24 @@ for _name in (
     "pow", "rpow", "neg", "pos", "lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "float", "trunc", "floor", "ceil",
     "round",
 ):  # fmt: skip
-    if hasattr(float, f"__{_name}__"):  # Python 3.8 has not all of them
-        setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
+    setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
 
 
 class OtherNumbers:
-    """Numbers that a run reads in place of unknown ones: they rise or fall, so that what hangs on them is another.
-    Whole ones are 0 and 1 by turns, as there are at least two of most things that have a number; one that is asked for
-    by itself is 1 or 2 where they rise, so that `max(1, number)` is another.
+    """Numbers that a run reads in place of unknown ones, `how` it does as one of `reads.NUMBERS`: they rise or fall,
+    so that what hangs on them is another. Whole ones are by turns the most that it names, and 1, or else 0.
     """
 
-    def __init__(self, torch: Any, *, rises: bool) -> None:
-        self._torch, (self._number, self._ratio) = torch, RISING if rises else FALLING
-        self._turn, self._rises = int(not rises), rises
+    def __init__(self, torch: Any, how: str) -> None:
+        self.falls, most = how.startswith("falling"), int(how.rpartition(" ")[2])
+        self._whole = (min(1, most - 1), most)
+        self._torch, (self._number, self._ratio) = torch, FALLING if self.falls else RISING
+        self._turn = int(self.falls)
 
     def number(self, unknown: Any) -> Any:
         self._turn += 1
         if type(unknown) is not float:
-            return type(unknown)(self._turn % 2 + (self._rises and type(unknown) is int))
+            return self._whole[self._turn % 2] if type(unknown) is int else type(unknown)(self._turn % 2)
         number, self._number = self._number, min(self._number * self._ratio, MOST_READ)
         return number
 
@@ -125,7 +125,8 @@ class OtherNumbers:
         torch, places = self._torch, min(tensor.numel(), MOST)
         with torch._C._DisableTorchDispatch(), torch.no_grad():  # noqa: SLF001 - PyTorch's own name for it
             turns = torch.arange(self._turn, self._turn + places, device="cpu")
-            numbers = (turns % 5 + 1) * (self.number(1.0) / 5) if tensor.is_floating_point() else (turns + 1) % 2
+            whole = torch.tensor((1, 0) if tensor.dtype is torch.bool else self._whole, device="cpu")
+            numbers = (turns % 5 + 1) * (self.number(1.0) / 5) if tensor.is_floating_point() else whole[turns % 2]
             numbers = numbers.repeat(-(-tensor.numel() // max(places, 1)))[: tensor.numel()]
             tensor.detach().copy_(numbers.view(tensor.shape))
 
@@ -199,8 +200,7 @@ class Values:
             entry = self.entries[tensor.untyped_storage()._cdata]  # noqa: SLF001 - as above
             entry.is_there = entry.was_there = True
             return entry
-        value = self._bring(tensor)
-        if value is None:
+        if (value := self._bring(tensor)) is None:
             return None
         part = StorageValue(entry.reference)
         part.part, part.is_there = value, True
@@ -379,8 +379,7 @@ class Values:
                     is_guess |= GUESS
                 is_sent = True
                 return one.detach()
-            entry = self.entry_of(one)
-            if entry is None:
+            if (entry := self.entry_of(one)) is None:
                 raise UnknownError
             is_guess |= entry.is_guess
             is_sent |= entry.epoch is None

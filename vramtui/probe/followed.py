@@ -41,8 +41,7 @@ class Follower:
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
         self.value_of = self.values.value_of
-        how = reads.other_numbers
-        self._others = load_shared("values").OtherNumbers(torch, rises=how == "rising") if how else None
+        self._others = load_shared("values").OtherNumbers(torch, how) if (how := reads.other_numbers) else None
         self.varies = self._others is not None
         self._launches: Any = ctypes.c_uint64(0)
         with contextlib.suppress(ValueError, AttributeError):  # our driver counts the kernels that were launched
@@ -404,7 +403,7 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
             reads.count_here(takes_all=True)
             reads.use(reads.last, 1)
             places = most(*arguments, **named)
-            places = min(places, 1) if reads.varies_here() and reads.other_numbers == "falling" else places
+            places = min(places, 1) if reads.varies_here() and reads.other_numbers.startswith("falling") else places
         else:
             by_host = getattr(getattr(torch.ops.aten, kind), overload or "default")
             answer = by_host(copy, *arguments[1:], **named)

@@ -144,7 +144,7 @@ class Reads:
             self._as_it_is = self.last if self.other_numbers else None
             if to and self.other_numbers and self.last[3] == ENGINE:  # where no operator is followed
                 self._as_it_is = None
-                numbers = struct.pack("=f", 12.0 if self.other_numbers == "rising" else 0.02) * (1 << 18)
+                numbers = struct.pack("=f", 0.02 if self.other_numbers.startswith("falling") else 12.0) * (1 << 18)
                 for at in range(0, size, len(numbers)):
                     ctypes.memmove(to + at, numbers, min(len(numbers), size - at))
 

@@ -34,7 +34,7 @@ from vramtui.dryrun.cuda.environment import (
     read_reports,
 )
 from vramtui.dryrun.job_command import DryRunJob, RunTools
-from vramtui.dryrun.reads import HEALTHY, ConvolutionRun, ReadPlace, leads_on, read_places
+from vramtui.dryrun.reads import HEALTHY, NUMBERS, ConvolutionRun, ReadPlace, leads_on, read_places
 from vramtui.dryrun.result import (
     BOUNDED,
     CATEGORIES,
@@ -72,7 +72,7 @@ ON_CARD_NOTE = (
     "each convolution has the workspace that an H100 took for it, or for the nearest one that was measured; as cuDNN "
     "chooses without a device it is {} allocated and {} reserved"
 )
-UNRUN, UNSEEN = "the other way did not end in 5 minutes", "a size or an index may be made of it"
+UNRUN, UNSEEN = "the other way did not end in time", "a size or an index may be made of it"
 MOST_PLACES = 5
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
@@ -174,8 +174,7 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
         until = math.inf if job.timeout is None else time.monotonic() + job.timeout
         if job.timeout is not None:
             environment[UNTIL] = str(int(until) + 1)
-        listener = tools.listen(mark)
-        if listener is not None:
+        if (listener := tools.listen(mark)) is not None:
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
@@ -367,7 +366,7 @@ def result_of(run: CudaRun) -> DryRun:
             size = f" of {format_bytes(asked)}" if asked else ""
             doubts.append(f"a request{size} that failed was caught by the code")
         doubts += [
-            f"if {place.words} goes the other way, it does not fit"
+            f"if {place.words} {'goes the other way' if place.is_condition else 'reads other numbers'}, it does not fit"
             for place, other in run.other_ways.items()
             if other.fits is False
         ]
@@ -388,7 +387,8 @@ def result_of(run: CudaRun) -> DryRun:
             other, ways = run.other_ways.get(place), ""
             if other is not None:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
-                ways = f" ({format_bytes(allocated, 1)}, the other way {then})"
+                by = "the other way" if place.is_condition else "with other numbers"
+                ways = f" ({format_bytes(allocated, 1)}, {by} {then})"
             elif not place.takes_all:  # else it is the most
                 ways = f" (no other figure: {UNRUN if place.is_condition else UNSEEN})"
             lines.append(f"  {place.words}{ways}")
@@ -433,22 +433,18 @@ def result_of(run: CudaRun) -> DryRun:
     )
 
 
-def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool]:
+def by_numbers(run: CudaRun, own: DryRun, varied: list[tuple[CudaRun, DryRun]]) -> tuple[CudaRun, bool]:
     """The run, and whether it is proven that no number that it read decides but by a condition: by runs of the same job
-    that read other numbers and asked for the same memory. Where one of them failed, each that is not only shown may.
-
-    Raises:
-        UserError: the run itself failed.
+    that read other numbers and asked for the same memory. Where none of a kind ends well, each that is not only shown
+    may. `own` is the result of the run, and each of the others has its own.
     """
 
     def where(decides: Callable[[ReadPlace], bool]) -> CudaRun:
         return replace(run, places=tuple(replace(place, decides=decides(place)) for place in run.places))
 
-    own = result_of(run)
-    try:
-        results = [result_of(one) for one in others]
-    except UserError:
+    if len(varied) < len(NUMBERS):
         return where(lambda one: one.decides or (one.is_open and leads_on(f"{one.path}:{one.line}"))), False
+    others = [one for one, _ in varied]
     fixed = {(place.path, place.line) for one in (run, *others) for place in one.places if place.is_fixed}
     conditions = [place for place in run.places if place.is_condition and not place.takes_all]
 
@@ -460,7 +456,7 @@ def by_numbers(run: CudaRun, others: tuple[CudaRun, ...]) -> tuple[CudaRun, bool
             return is_like and one.requests.keys() == run.requests.keys()
         return is_like and one.requests in [other.requests for other in (run, *others) if other is not one]
 
-    differing = [result for one, result in zip(others, results, strict=True) if not is_same(one, result)]
+    differing = [result for one, result in varied if not is_same(one, result)]
     if not differing:
         return where(lambda one: one.decides and (one in conditions or (one.path, one.line) in fixed)), True
     peak = own.peak_allocated

@@ -34,8 +34,7 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
 
     @patches.around(torch, "load")
     def load(plain: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        pickled = _marked(f) or saved.get(_place_of(f))
-        if pickled is not None:
+        if (pickled := _marked(f) or saved.get(_place_of(f))) is not None:
             again = pickle.loads(pickled)  # noqa: S301 - this session has made it
             return again if map_location is None else _moved(again, map_location, {})
         places: dict[int, str] = {}

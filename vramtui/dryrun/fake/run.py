@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,15 +20,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
 from vramtui.dryrun.job_command import DryRunJob, Interpreter, RunTools, job_interpreter
-from vramtui.dryrun.reads import leads_on
+from vramtui.dryrun.reads import CHEAP, LONGER, NUMBERS, leads_on
 from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, is_alike
-from vramtui.dryrun.shield import GRACE, supervised
+from vramtui.dryrun.shield import supervised
 from vramtui.probe.peak import is_own
 
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
-CHEAP = 300.0  # seconds from the start in which a run begins that reads other numbers, or takes a condition's other way
-NUMBERS = "rising", "falling"  # as runs read them that follow the first
 START = Path(__file__).with_name("start.py")
 CRASHES = {FROM_SIGNAL + sign for sign in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
@@ -81,12 +79,21 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     seconds = time.monotonic() - began
     if not reads.lines or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > CHEAP:
         return result
-    again, others = replace(job, timeout=2 * seconds + GRACE), list[tuple[DryRun, TraceReads]]()
-    quiet = replace(tools, progress=None)
-    with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails with such numbers
-        for numbers in NUMBERS:
-            others.append(_run_once(replace(request, other_numbers=numbers), again, unread, quiet))
+    again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
+    with tempfile.TemporaryFile() as unread:
+        others = with_other_numbers(lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet))
     return by_numbers(result, reads, others)
+
+
+def with_other_numbers(rerun: Callable[[str], Any]) -> list[Any]:
+    """Runs of a job that read other numbers, of each kind of `NUMBERS` the first that does not fail."""
+    runs = []
+    for kind in NUMBERS:
+        for numbers in kind:
+            with contextlib.suppress(UserError):
+                runs.append(rerun(numbers))
+                break
+    return runs
 
 
 def by_numbers(own: DryRun, reads: TraceReads, others: list[tuple[DryRun, TraceReads]]) -> DryRun:
@@ -110,7 +117,7 @@ def by_numbers(own: DryRun, reads: TraceReads, others: list[tuple[DryRun, TraceR
     low, *_, high = sorted(one.peak_allocated for one in (own, *differing))
     decided = decided or "\n  ".join((DECIDED, *reads.lines))
     figures = f"{format_bytes(low, 2)} to {format_bytes(high, 2)} allocated at the peak with these and other numbers"
-    bounds = own.bounds | dict.fromkeys(re.findall(r"^  (.+:\d+)", decided, re.MULTILINE)[:1], (low, high))
+    bounds = own.bounds | dict.fromkeys(re.findall(r"^  (.+?:\d+)(?:: |$)", decided, re.MULTILINE)[:1], (low, high))
     return replace(own, warnings=(*notes, f"{decided}\n  {figures}"), bounded=True, bounds=bounds)
 
 

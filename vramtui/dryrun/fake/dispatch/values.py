@@ -56,9 +56,9 @@ class FakeValues(Values):
 
     def __init__(self, memory: SimulatedMemory, other_numbers: str = "") -> None:
         super().__init__(torch, lambda tensor: isinstance(tensor, FakeTensor))
-        self.others = OtherNumbers(torch, rises=other_numbers == "rising") if other_numbers else None
+        self.others = OtherNumbers(torch, other_numbers) if other_numbers else None
         self.varies = self.others is not None
-        self.falls = other_numbers == "falling"  # where guessed conditions go the other way
+        self.falls = self.others is not None and self.others.falls  # where guessed conditions go the other way
         self._memory = memory
         self._turned = itertools.cycle((0, 1 << 20, -(1 << 20)))  # numbers that may end a loop
         self.knowing = contextlib.nullcontext
