@@ -103,6 +103,7 @@ GUESSED = {
     "a whole number is compared": "n = 1 << 9 if x.abs().sum().long().item() > 100 else 1\n",
     "the largest": "n = int((64 // x[:64].topk(3)[1].cpu().numpy())[0])\n",
     "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 3:\n    n = 1 << 14\n",
+    "the end of one text": "over = (x[:2] > 0) | torch.tensor([True, False]).cuda()\nn = 1 << 14 * (not over.all())\n",
     "two of the host's": "n = 1\nif x.mean().cpu() != x.sum().cpu():\n    n = 1 << 14\n",
     "a logarithm": "n = max(1, int(math.log10(1 / float(x.square().mean())) ** 2 * 100))\n",
     "the best": "n = 1\nfor m in (2, 1 << 14):\n    loss = x.mean().item()\n    if loss < 9 - n:\n        n = m\n",

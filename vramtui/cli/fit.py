@@ -323,14 +323,13 @@ def _show_cards(columns: Sequence[Column], *, json: bool) -> None:
         return
     wide = text_width()
 
-    def least_of(cards: Sequence[card_table.CardFit], group: str) -> str:
-        fitting = [one.card for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
-        least = min(fitting, key=lambda card: card.total_memory, default=None)
-        return f"{group} {least.name if least else 'none'}"
-
     for preset_file, cards in columns:
-        smallest = ", ".join(least_of(cards, group) for group in CARD_GROUPS)
-        print_wrapped(f"smallest card that fits: {smallest}", wide)
+        smallest = []
+        for group in CARD_GROUPS:
+            fitting = [one.card for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
+            least = min(fitting, key=lambda card: card.total_memory, default=None)
+            smallest.append(f"{group} {least.name if least else 'none'}")
+        print_wrapped(f"smallest card that fits: {', '.join(smallest)}", wide)
         print_wrapped(preset_file.title, wide)
     if any(card_table.can_share(preset_file.preset.workload) for preset_file, _ in columns):
         print_wrapped(card_table.FSDP_NOTE, wide)

@@ -35,6 +35,7 @@ NEVER = ("isnan", "isinf", "isposinf", "isneginf")
 ORDERING = ("lt", "le", "gt", "ge")  # of an unknown number, which is zero, as Python reads it
 COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
 PICKING = ("gather", "index", "index_select", "take", "embedding")  # whatever the places, same numbers give that one
+ABSORBING = {"bitwise_or": True, "logical_or": True, "bitwise_and": False, "logical_and": False}
 CHOOSING = ("any", "all", "_is_all_true", "_is_any_true", "amax", "amin")  # same numbers give that number
 OWN_OPERATORS = ("aten", "c10d", "_c10d_functional")
 BY_LENGTHS = ("_pack_padded_sequence", "_pad_packed_sequence", "split_with_sizes", "segment_reduce")
@@ -451,14 +452,11 @@ class Values:
     def _follow_device(
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
-        is_whole = facts.fills and (not facts.written or self._covers(args[0]))
         number = None
-        if is_whole and ("zero" in facts.name or "one" in facts.name):
-            number = int("one" in facts.name)
-        elif is_whole:
-            names = [one.name for one in op._schema.arguments]  # noqa: SLF001 - PyTorch's own name for it
-            at = next(at for at, one in enumerate(names) if one in ("fill_value", "value"))
-            number = args[at] if at < len(args) else kwargs.get("fill_value", kwargs.get("value"))
+        if facts.fills and (not facts.written or self._covers(args[0])):
+            names = (one.name for one in op._schema.arguments)  # noqa: SLF001 - PyTorch's own name for it
+            given = {**dict(zip(names, args)), **kwargs}  # noqa: B905 - Python 3.8 knows no `strict`
+            number = given.get("fill_value", given.get("value", int("one" in facts.name)))
         if isinstance(number, (bool, int, float)):
             out = run()
             if self.is_plain(out) and self.is_followed(out):
@@ -510,7 +508,7 @@ class Values:
             result, is_guess, epoch = self.compute(op, words, kwargs, is_sample=is_sample)
         except UnknownError:
             return self._not_known(op, facts, args, kwargs, written, out, engine)
-        if is_guess and _sound(facts.name, args) is not None:  # as of what has no guess
+        if is_guess and self._certain(facts.name, args) is not None:  # as of what has no guess
             return self._not_known(op, facts, args, kwargs, written, out, engine)
         if is_guess:
             self._mark_written(written)
@@ -593,9 +591,26 @@ class Values:
         with self._plainly():
             return value.reshape(-1)[0].item() if bool((value == value.reshape(-1)[0]).all()) else None
 
+    def _certain(self, name: str, args: Any) -> bool | None:
+        """The answer whatever unknown numbers are, if they are neither NaN nor infinite; None if it depends on them."""
+        if name in NEVER:
+            return False
+        if name in COMPARISONS and len(args) > 1:
+            is_same = args[0] is args[1]
+            if is_same or (isinstance(args[1], float) and not math.isfinite(args[1])):
+                return COMPARISONS[name] is is_same
+        for one in args if name in ABSORBING else ():
+            value = self.value_of(one) if isinstance(one, self._tensor) and one.numel() <= MOST else None
+            if value is not None and (value.dtype is self.torch.bool or not ABSORBING[name]):
+                with self._plainly():
+                    if bool((value == ABSORBING[name]).all()):
+                        return ABSORBING[name]
+        return None
+
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
-        verdict, epoch, kind = _sound(facts.name, args), None, 0
+        verdict, kind = self._certain(facts.name, args), 0
+        epoch = self.epoch if facts.name in ABSORBING else None
         if (picked := self._picked(facts, args)) is not None:
             verdict, epoch = picked, self.epoch
         elif verdict is None and self._bring and facts.name in ORDERING and out.numel() == 1 and not facts.written:
@@ -666,14 +681,13 @@ class Values:
         inputs = [one for one in tensors if not any(one is each for each in fresh)]
         is_guess = any(self.is_plain(one) and self.is_guess(one) for one in inputs)
         out = run()
-        if is_guess:
-            self._mark_written(written)
-        for one in () if is_guess else fresh:
-            self.forget(one)
         if not is_guess:
+            for one in fresh:
+                self.forget(one)
             return out
+        self._mark_written(written)
         outs = out if isinstance(out, (list, tuple)) else (out,)
-        verdict = _sound(facts.name, args)
+        verdict = self._certain(facts.name, args)
         for one in outs:
             if self.is_plain(one):
                 is_mask = one.dtype is self.torch.bool and one.numel() > 1 and not engine.varies
@@ -714,14 +728,3 @@ class Values:
             if self.is_followed(one):
                 self.receive(one)
         return out
-
-
-def _sound(name: str, args: Any) -> bool | None:
-    """The answer to a check of numbers in a healthy job, where nothing is NaN or infinite; None for other operators."""
-    if name in NEVER:
-        return False
-    if name in COMPARISONS and len(args) > 1:
-        is_same = args[0] is args[1]
-        if is_same or (isinstance(args[1], float) and not math.isfinite(args[1])):
-            return COMPARISONS[name] is is_same
-    return None

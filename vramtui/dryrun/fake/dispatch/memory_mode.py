@@ -251,10 +251,8 @@ class MemoryMode(TorchDispatchMode):
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    device = kwargs.get("device")
-    return (device is not None and device.type == SIM) or any(
-        is_sim(one) for one in tensors_of((*args, *kwargs.values()))
-    )
+    is_asked = getattr(kwargs.get("device"), "type", "") == SIM
+    return is_asked or any(map(is_sim, tensors_of((*args, *kwargs.values()))))
 
 
 MOST_INTEGERS = 1 << 24
