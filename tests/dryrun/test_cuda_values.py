@@ -123,7 +123,8 @@ LOGGED = {
     "a result": "def train():\n    total = 0\n    for _ in 'ab':\n        total += x.mean().item()\n    return total\n"
     "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
     "offloads": "b = torch.empty(x.shape)\nb.copy_(x)\nprint(b.cuda()[torch.arange(9)].shape, (x + 1).cpu().mean())\n",
-    "what was compiled": "f = torch.compile(torch.neg)\nfor k in 'ab':\n    v = f(x).mean().item()\nprint(v)\n",
+    "what was compiled": "f = torch.compile(lambda x: -x * (torch.full((9, 9), 3.0, device='cuda') - 2)[0, 0])\n"
+    "for k in 'ab':\n    v = f(x).mean().item()\nprint(v)\n",
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
     "a rate": "s = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.nn.Parameter(x)]))\n"
     "for _ in 'abc':\n    s.step(x.mean())\n    s.step(x.mean().item())\n",

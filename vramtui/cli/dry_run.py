@@ -61,8 +61,8 @@ def dry_run(
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.core.estimate.fits import SIGNS
+    from vramtui.dryrun.command import DryRunDocument, engine_of, host_note, prepared
     from vramtui.dryrun.command import dry_run as run
-    from vramtui.dryrun.command import engine_of, host_note, prepared
     from vramtui.dryrun.job_command import DryRunJob, RunTools
     from vramtui.dryrun.largest_batch import batch_flag, sentence_of
     from vramtui.dryrun.largest_batch import largest_batch as search
@@ -115,8 +115,6 @@ def dry_run(
     keep(job, answers)
     with exit_codes.go_on_unread():
         if json:
-            from vramtui.dryrun.command import DryRunDocument
-
             print_json(
                 DryRunDocument(
                     command=tuple(command), engine=engine, exit_code=code, gpus=tuple(answers), largest_batch=largest

@@ -105,13 +105,15 @@ class Follower:
         torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # noqa: SLF001 - as above
         threading.Thread._bootstrap_inner = again(threading.Thread._bootstrap_inner)  # type: ignore[attr-defined] # noqa: SLF001 - as above
 
-        def leave(owner: Any, name: str) -> None:
-            setattr(owner, name, within(getattr(owner, name), yes=False))
+        def leave(owner: Any, name: str, *, yes: bool = False) -> None:
+            setattr(owner, name, within(getattr(owner, name), yes=yes))
 
         # PyTorch finds no fallback in Python for fake tensors of the job or of DTensor, nor where vLLM compiles.
         when_imported("torch._subclasses.fake_tensor", lambda module: leave(module.FakeTensorMode, "dispatch"))
         when_imported("torch._subclasses.fake_tensor", lambda module: leave(module.FakeTensorMode, "from_tensor"))
         when_imported("torch._dynamo.aot_compile", lambda module: leave(module, "aot_compile_fullgraph"))
+        # Inductor reads its constants, by which it leaves out what does nothing (constant_folding.py, 2.13).
+        when_imported("torch._inductor.constant_folding", lambda module: leave(module.ConstantFolder, "run", yes=True))
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, self._reads, include, is_included))
         when_imported("triton.runtime.jit", lambda module: around(module.JITFunction, "run", self._launch))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
