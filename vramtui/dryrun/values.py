@@ -30,7 +30,6 @@ SWEEP, SWEPT = 1024, 1 << 27  # new storages, and their bytes, after which those
 READING = "_local_scalar_dense"  # Python's number of a tensor
 LIFT = "lift_fresh"  # what is made of Python's own numbers
 OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
-FOUND = "found_inf"  # by a scaler of gradients, which then skips a step; in a healthy job it stays as it was
 NEVER = ("isnan", "isinf", "isposinf", "isneginf")
 ORDERING = ("lt", "le", "gt", "ge")  # of an unknown number, which is zero, as Python reads it
 COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
@@ -100,7 +99,8 @@ for _name in (
     "pow", "rpow", "neg", "pos", "lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "float", "trunc", "floor", "ceil",
     "round",
 ):  # fmt: skip
-    setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
+    if hasattr(float, f"__{_name}__"):  # Python 3.8 has not all of them
+        setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
 
 
 class OtherNumbers:
@@ -326,10 +326,10 @@ class Values:
             return known
         schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
         namespace, _, name = schema.name.partition("::")
-        written = tuple(
+        written = tuple(  # a scaler of gradients finds nothing infinite in a healthy job, or it would skip a step
             (at, one.name, one.is_out or (at == 0 and name in OVERWRITES))
             for at, one in enumerate(schema.arguments)
-            if one.alias_info is not None and one.alias_info.is_write and one.name != FOUND
+            if one.alias_info is not None and one.alias_info.is_write and one.name != "found_inf"
         )
         moves = getattr(self.torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_", "record_stream")
         is_view = moves or (any(one.alias_info is not None for one in schema.returns) and not written)
