@@ -1,6 +1,4 @@
-"""What a condition guards, and what is asserted, is told by the code that asks. PYTEST_DONT_REWRITE: that would make
-conditions of the assertions.
-"""
+"""What a condition guards, and what is asserted. PYTEST_DONT_REWRITE: it would make conditions of assertions."""
 
 import inspect
 from pathlib import Path

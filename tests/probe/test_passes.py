@@ -24,15 +24,17 @@ def test_passes_repeat_while_memory_does_not_grow(sizes: Any, early: bool, late:
 
 JOB = """
 import torch
-from vramtui.probe.hooks import Hooks
-quiet = {name: lambda *_: None for name in ("turn", "call_begins", "step_begins", "step_ends")}
-Hooks(torch, pass_begins=lambda name: print(name), **quiet).put_on()
+from vramtui.probe.session import ProbeSession
+session = type("Session", (ProbeSession,), {"pass_begins": staticmethod(print)})(torch, peak=object())
+session._hooks.put_on()
 net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
 [part(torch.ones(1, 2)) for part in (net, net, net[0])][0].sum().backward()
+step, forget = torch.optim.Adam(net.parameters()).step, session._hooks.counts.clear
+print(*[(session._awaits_step(), act())[0] for act in (step, step, forget, forget)])
 """
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_each_outermost_call_is_a_pass_and_none_inside(tmp_path: Path) -> None:
-    assert printed_by(tmp_path / "job.py", JOB) == ["Sequential"] * 2 + ["Linear", "backward"]
+def test_each_outermost_call_is_a_pass_and_a_second_step_is_awaited(tmp_path: Path) -> None:
+    assert printed_by(tmp_path / "job.py", JOB) == [*["Sequential"] * 2, "Linear", "backward", "True True False False"]

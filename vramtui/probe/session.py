@@ -187,9 +187,9 @@ class ProbeSession:
         return tuple(sum(one[key] or 0 for one in read) for key in ("allocated", "allocated_peak", "reserved_peak"))
 
     def _awaits_step(self) -> bool:
-        """Return whether there is an optimizer that has not stepped: there is more to come than what runs now."""
+        """Return whether an optimizer has not stepped, or only once: no backward pass has met what it keeps yet."""
         optimizers = [one for one in gc.get_objects() if issubclass(type(one), self._torch.optim.Optimizer)]
-        return any(not getattr(one, "state", 0) and id(one) not in self._hooks.counts for one in optimizers)
+        return any(self._hooks.counts.get(id(one), 2 if getattr(one, "state", 0) else 0) < 2 for one in optimizers)
 
     def leave(self) -> None:
         with contextlib.suppress(Exception):

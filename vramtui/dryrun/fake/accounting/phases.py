@@ -166,12 +166,12 @@ class TraceRecorder:
             self._begin_pass("backward")
 
     def _begin_pass(self, name: str) -> None:
-        """End a job whose passes repeat, if no optimizer has yet to step; one that has none after a few."""
+        """End a job whose passes repeat, if no optimizer has yet to step twice; one that has none after a few."""
         now, stats = time.monotonic(), self._memory.allocator.stats
         place = f"{name} at {Path(self._where.user_line()).name}"
         self._passes.begin(place, (stats.allocated, self._memory.peak, stats.reserved), now)
         is_long = self._steps < NO_END and now >= self._passes.since + LONG
-        is_awaited = any(not one.state and one not in self._stepped for one in self.optimizers)
+        is_awaited = any(not one.state and one not in self._stepped for one in self.optimizers) or self.steps_done == 1
         is_by_hand = name == "backward" and not self._trains
         repeats = self._passes.summary(ALIKE + 1 if is_by_hand else ENOUGH)["repeat"]
         if repeats and (is_by_hand or (is_long and not is_awaited)):
