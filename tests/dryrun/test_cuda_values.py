@@ -179,6 +179,12 @@ def test_both_ways_of_a_condition_are_reported(tmp_path: Path, code: str) -> Non
     assert found["bounded"] is bool(WAYS[code]) or "raise" in code
 
 
+def test_a_loop_whose_end_is_unknown_is_seen_for_some_turns(tmp_path: Path) -> None:
+    code = "import torch\nx, ys = torch.randn(512, 512, device='cuda'), []\n"
+    found = dry_run(tmp_path, code + "while x.norm() < 1e6:\n    ys.append(x.clone())\n")
+    assert "(2.0 MiB, in up to 64 turns 65.0 MiB)" in " ".join(found["warnings"]), found["bounds"]
+
+
 @pytest.mark.parametrize("kind", READS)
 def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: Path, kind: str) -> None:
     found = dry_run(tmp_path, START.format(number=4) + READS[kind])

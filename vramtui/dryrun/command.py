@@ -39,6 +39,7 @@ from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
+from vramtui.probe.guards import loop_lines
 from vramtui.probe.report import NO_END
 from vramtui.probe.servers import LISTENS
 
@@ -320,14 +321,15 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     for place in conditions:
         if time.monotonic() - began > limit:
             break
-        other: DryRun | None = None
-        for every in (1, 2):  # a job that fails if it always goes that way may not if it does each second time
-            with contextlib.suppress(UserError):
-                way = f"{every}:{place.path}:{place.line}"
-                other = other or rerun(f"the other way of line {place.line}", way=way)[1]
-        other = other or (own if is_proven else None)  # no number decides, and it fails that way
-        if other is not None and other.ended_after is None:
-            both, mid = (others.get(place, other), other), own.peak_allocated  # a higher one is worth more
+        tried: list[DryRun] = []
+        for every in (1, 2, 0) if loop_lines(place.path).get(place.line) else (1, 2):  # 0: the loop goes on
+            if every != 2 or not tried:  # a job that fails if it always goes that way may not each second time
+                with contextlib.suppress(UserError):
+                    way = f"{every}:{place.path}:{place.line}"
+                    tried.append(rerun(f"the other way of line {place.line}", way=way)[1])
+        # Where no number decides, and it fails that way, it stays as it is.
+        if ended := [one for one in tried or [own] * is_proven if one.ended_after is None]:
+            both, mid = (others.get(place, ended[0]), *ended), own.peak_allocated  # a higher one is worth more
             others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
     free = [place for place in conditions if place in others and is_alike(own, others[place])]
     places = tuple(replace(place, decides=place.decides and place not in free) for place in ran.places)

@@ -74,7 +74,7 @@ def follow_numbers(reads: Reads) -> Any:
         known = way_of(frame, is_torch=reads.is_of_torch(frame))
         truth = answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
         is_open = can_turn and (known is None or known[1])  # other numbers than zero are not equal either
-        return truth != (is_open and reads.goes_other_way(place, frame))
+        return reads.truth_in_this_run(place, truth, frame, frame) if is_open else truth
 
     def item(plain: Any, tensor: Any) -> Any:
         before, asked, reads.is_followed = reads.count, TURNS.asked, tensor.is_floating_point()

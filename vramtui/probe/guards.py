@@ -17,11 +17,10 @@ import math
 import sys
 from typing import Any
 
-from .reads import OWN
+from .reads import MOST_TURNS, OWN
 
 _LEAVING = (ast.Break, ast.Return)
 FAILING = ("fail", "raise", "error", "abort")  # in the names of functions that end in an error
-MOST_TURNS = 64  # more than fixed points and line searches mostly take
 DRAWING = "_no_grad_trunc_normal_"  # it draws again what is out of bounds (torch/nn/init.py, 2.13)
 _ASSERTING = ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT AssertionError")  # the latter from 3.14 on
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
@@ -54,7 +53,7 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         if values.is_guess(tensor) & values.zero and loop_lines(who.f_code.co_filename).get(who.f_lineno):
             values.forget(tensor)  # for a loop ends at its second turn, or after some
         truth = truth_of(who, lambda: bool(ask(asked)), reads.count_here, is_torch=reads.is_of_torch(who))
-        return not truth if reads.count != before and reads.goes_other_way(reads.last) else truth
+        return truth if reads.count == before else reads.truth_in_this_run(reads.last, truth, who)
 
     return tell_truth
 

@@ -31,6 +31,7 @@ PACKAGES = "-packages/"
 SCORING = re.compile(r"-packages/(?:sentence_transformers/(?:\w+/)?evaluation/|transformers/trainer\w*\.py:evaluate$)")
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
+MOST_TURNS = 64  # of a loop that ends by an unknown value: more than fixed points and line searches mostly take
 OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
 
 
@@ -56,7 +57,7 @@ class Reads:
         self._hear = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.hear)
         self.known_next: Iterator[int] | None = None
         every, _, self._other_way = os.environ.get(OTHER_WAY, "1:").partition(":")
-        self._goes_now = itertools.cycle([True, False][: int(every)])
+        self._every, self._loop = int(every), (0, False, 0)  # a frame, what it was answered first, and how often
         self.other_numbers, *self._not_varied = os.environ.get(OTHER_NUMBERS, "").split(":")
         self._as_it_is: Any = None  # where the job read last what was not varied so far
         self._listen: Any = None
@@ -124,10 +125,16 @@ class Reads:
         where = "" if frame is None else f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}"
         self._note((*place[:3], where + USES[use]))
 
-    def goes_other_way(self, place: tuple[str, int, str, str], frame: Any = None) -> bool:
-        """Note a condition on what was read at a place, and return whether it goes the other way in this run."""
-        self.use(place, 1, frame)
-        return f"{place[0]}:{place[1]}" == self._other_way and next(self._goes_now)
+    def truth_in_this_run(self, place: tuple[str, int, str, str], truth: bool, asking: Any, used: Any = None) -> bool:
+        """Note a condition on what was read at a place, and return its truth in this run for the frame that asks."""
+        self.use(place, 1, used)
+        if f"{place[0]}:{place[1]}" != self._other_way:
+            return truth
+        is_same = self._every or self._loop[0] == id(asking)
+        frame, first, asked = self._loop if is_same else (id(asking), truth, 0)
+        is_over = not self._every and asked == MOST_TURNS
+        self._loop = 0 if is_over else frame, first, asked + 1
+        return truth != (asked % self._every == 0) if self._every else first != is_over
 
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""

@@ -48,7 +48,8 @@ class TracedCall:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Answer until there are no more questions."""
     gc.disable()
-    load_once()
+    import vramtui.dryrun.fake.session  # noqa: F401, PLC0415 - two seconds of imports that every fork needs
+
     gc.enable()
     gc.collect()
     gc.freeze()  # a fork that looked through it for garbage would copy every page of it
@@ -61,18 +62,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             error = f"{asked.nodeid} is not found by the pytest that runs vram tests"
             _write(answers, _forked(item, asked) if item is not None else TraceAnswer(error=error))
     return True
-
-
-def load_once() -> None:
-    """Load the two seconds of imports that every fork needs; a backward pass would leave autograd's threads behind."""
-    import torch  # noqa: PLC0415 - only in the process that traces
-    import torch.fx.experimental.symbolic_shapes  # noqa: PLC0415 - the first fake tensor would load it
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - comes with torch
-
-    from vramtui.dryrun.fake import session  # noqa: F401, PLC0415 - loads torch
-
-    with FakeTensorMode():
-        torch.add(torch.ones(1), 1)
 
 
 def _forked(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:

@@ -53,8 +53,9 @@ from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, load
 from vramtui.estimators.torch_facts.convolutions import is_without_device, workspace_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.guards import loop_lines
 from vramtui.probe.peak import GARBAGE_NOTE, MOST_EVENTS
-from vramtui.probe.reads import WORKSPACES
+from vramtui.probe.reads import MOST_TURNS, WORKSPACES
 from vramtui.probe.servers import LISTENS
 from vramtui.probe.socket_dir import OTHER_NUMBERS, OTHER_WAY, SERVED, STEPS, UNTIL
 
@@ -388,6 +389,8 @@ def result_of(run: CudaRun) -> DryRun:
             if other is not None:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
                 by = "the other way" if place.is_condition else "with other numbers"
+                if other.peak_allocated > allocated and loop_lines(place.path).get(place.line):
+                    by = f"in up to {MOST_TURNS} turns"
                 ways = f" ({format_bytes(allocated, 1)}, {by} {then})"
             elif not place.takes_all:  # else it is the most
                 ways = f" (no other figure: {UNRUN if place.is_condition else UNSEEN})"

@@ -33,7 +33,7 @@ from vramtui.dryrun.values import (
 )
 from vramtui.probe import guards
 from vramtui.probe.peak import is_own
-from vramtui.probe.reads import OWN
+from vramtui.probe.reads import MOST_TURNS, OWN
 
 NOTE = (
     "the loop at {} ends at a value that is not computed here: it was ended after some {} rounds; what each "
@@ -125,7 +125,7 @@ class FakeValues(Values):
         path = "" if frame is None else frame.f_code.co_filename
         if not guards.loop_lines(path).get(frame.f_lineno if path else 0) or not guards.TURNS.are_over(frame):
             return number
-        self._memory.warn(NOTE.format(f"{path}:{frame.f_lineno}", guards.MOST_TURNS))
+        self._memory.warn(NOTE.format(f"{path}:{frame.f_lineno}", MOST_TURNS))
         return not number if isinstance(number, bool) else type(number)(next(self._turned))
 
     def item(self, tensor: Any) -> Any:
