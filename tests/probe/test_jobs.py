@@ -18,9 +18,7 @@ def test_a_job_tells_its_steps_and_what_its_optimizer_holds(start: Start) -> Non
     heard = start(str(JOBS / "train.py"), "5", RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
     assert (heard.code, heard.stdout, heard.stderr, heard.malformed) == (0, "trained\n", "", 0)
     job = heard.job
-    assert job.hello.rank == 3
-    assert job.hello.command == (str(JOBS / "train.py"), "5")
-    assert job.beat.step == 5
+    assert (job.hello.rank, job.beat.step, job.hello.command) == (3, 5, (str(JOBS / "train.py"), "5"))
     # Adam keeps two moments, and a step counter of four bytes for each of the four parameters.
     assert job.parts == {
         "weights": {"cpu": WEIGHTS},

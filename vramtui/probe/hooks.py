@@ -16,8 +16,6 @@ from .import_hook import around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    Turn = Callable[[str], None]
 COMPILED_WARNING = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
@@ -43,7 +41,7 @@ class Hooks:
         self,
         torch: Any,
         *,
-        turn: Turn,
+        turn: Callable[[str], None],
         call_begins: Callable[[Any], None],
         step_begins: Callable[[Any], None],
         step_ends: Callable[[Any], None],
@@ -150,6 +148,7 @@ class Hooks:
             return
         if not self.watching or (self._stepping is not None and self._stepping() is optimizer):
             self._stepping = None
-            self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
-            self._step_ends(optimizer)
+            if getattr(optimizer, "param_groups", True):  # Lightning has one without any if a module configures none
+                self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+                self._step_ends(optimizer)
             self._await_call()
