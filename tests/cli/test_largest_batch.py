@@ -52,8 +52,7 @@ def search(value: int, room: int, *, fixed: int, each: int) -> tuple[str, int]:
         return size if size <= room else None
 
     flag = BatchFlag(flag="--batch-size", value=value, others=(), place=0, joined=False)
-    found = largest_batch(flag, room, needs)
-    return sentence_of(found), len(tried)
+    return sentence_of(largest_batch(flag, room, needs)), len(tried)
 
 
 @pytest.mark.parametrize("value", [2, 3, 16, 64, 100])

@@ -90,6 +90,11 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
     assert ("n is 13" in found["printed"], found["bounded"]) == (True, False)
 
 
+def test_the_weights_of_a_model_that_nothing_calls_are_weights(tmp_path: Path) -> None:
+    found = dry_run(tmp_path, "import torch\nkept = torch.nn.Sequential(torch.nn.Linear(512, 512)).cuda()\n")
+    assert (found["peak_categories"]["weights"], found["peak_allocated"]) == (1026 << 10, 1026 << 10)
+
+
 def test_what_ranks_gather_in_lists_arrives(tmp_path: Path) -> None:
     found = dry_run(tmp_path, GATHERED, gpu="2xH100")
     assert (found["printed"].count("gathered 5 10485760"), found["bounded"]) == (2, False)
@@ -235,9 +240,8 @@ def test_fake_tensors_and_traces_of_the_job_pass_by_the_follower(tmp_path: Path)
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
     use += "print(torch.jit.trace(torch.nn.BatchNorm1d(3, device='cuda'), x)(x).shape)"  # as `add_graph` of TensorBoard
     use += "\nprint('nnz', torch.eye(99).to_sparse().cuda().t().coalesce()._nnz())"  # read of the card
-    assert {"torch.Size([20, 20])", "torch.Size([2, 3])", "nnz 99"} <= set(
-        dry_run(tmp_path, use)["printed"].splitlines()
-    )
+    printed = dry_run(tmp_path, use)["printed"].splitlines()
+    assert {"torch.Size([20, 20])", "torch.Size([2, 3])", "nnz 99"} <= set(printed)
 
 
 @pytest.mark.parametrize(("use", "size"), [("", 20480), ("m * 2", 40960), ("m @ torch.zeros(999, 64).cuda()", 788480)])

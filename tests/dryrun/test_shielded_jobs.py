@@ -97,8 +97,7 @@ def environment(place: Path, refusing: str = "") -> dict[str, str]:
 def run(
     place: Path, code: str, variables: Mapping[str, str], before: tuple[str, ...] = (), arguments: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    script = place / "job" / "job.py"
-    script.write_text(code, encoding="utf-8")
+    (place / "job" / "job.py").write_text(code, encoding="utf-8")
     python = str(SYSTEM) if before else sys.executable
     job = (str(SYSTEM), "job.py", *arguments)
     options = () if arguments else ("--json",)
@@ -122,8 +121,7 @@ def test_a_job_is_answered_and_leaves_nothing(place: Path, refusing: str, user: 
         before = AS_USER
         for path in place.rglob("*"):
             os.chown(path, USER, USER)
-    job = place / "job" / "job.py"
-    job.write_text(HOLD + WRITE, encoding="utf-8")
+    (place / "job" / "job.py").write_text(HOLD + WRITE, encoding="utf-8")
     left = everything(place / "job") | everything(place / "home")
     ran = run(place, HOLD + WRITE, environment(place, "" if has_namespace else refusing), before=before)
     assert ran.returncode == 0, ran.stderr + ran.stdout

@@ -192,8 +192,7 @@ class ProbeSession:
         return any(self._hooks.counts.get(id(one), 2 if getattr(one, "state", 0) else 0) < 2 for one in optimizers)
 
     def leave(self) -> None:
-        with contextlib.suppress(Exception):
-            self._end()
+        self._quiet(self._end)()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -317,9 +316,12 @@ class ProbeSession:
         if self._at_end is not None:
             self._at_end()
         if self._peak is not None:
+            with contextlib.suppress(Exception):  # a server may have called none of its models yet
+                models = [one for one in gc.get_objects() if issubclass(type(one), self._torch.nn.Module)]
+                inner = {id(child) for model in models for child in model.children()}
+                self._peak.look([], [model for model in models if id(model) not in inner], stepped=False)
             with contextlib.suppress(Exception):
-                how = {"is_end": self._is_steady, "awaits_step": self._awaits_step()}
-                passes = {**self._passes.summary(), **how}
+                passes = {**self._passes.summary(), "is_end": self._is_steady, "awaits_step": self._awaits_step()}
                 self._peak.write(os.environ[socket_dir.REPORTS], self._figures()[1], passes)
         if self._hooks.watching:
             self._note()
@@ -355,10 +357,9 @@ def arm(torch: Any) -> None:
 
         reads = emulated.prepare(torch)
         peak = PeakHistory(torch, reads.workspaces) if socket_dir.REPORTS in os.environ else None
-        session = ProbeSession(torch, reads.end, peak)
+        ProbeSession(torch, reads.end, peak).arm()
     else:
-        session = ProbeSession(torch)
-    session.arm()
+        ProbeSession(torch).arm()
 
 
 def _number_in_environment(names: tuple[str, ...]) -> int | None:
@@ -381,8 +382,7 @@ def _are_done(reports: str) -> bool:
 
 
 def _is_data_worker() -> bool:
-    module = sys.modules.get("torch.utils.data._utils.worker")
-    return module is not None and getattr(module, "_worker_info", None) is not None
+    return getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None) is not None
 
 
 def _message(kind: str, **what: Any) -> bytes:
