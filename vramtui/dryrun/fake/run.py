@@ -69,15 +69,15 @@ def trace(
 
 
 def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, tools: RunTools) -> DryRun:
-    """Trace, and where the code reads unknown values, again with other ones, if that takes no longer than `CHEAP`.
+    """Trace, and where the code reads unknown values, again with other ones, within `CHEAP` or the job's timeout.
 
     Raises:
         UserError: as `_run_once` has it.
     """
     began = time.monotonic()
     result, reads = _run_once(request, job, output, tools)
-    seconds = time.monotonic() - began
-    if not reads.lines or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > CHEAP:
+    seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
+    if not reads.lines or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > limit:
         return result
     again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
     with tempfile.TemporaryFile() as unread:

@@ -210,7 +210,7 @@ class MemoryMode(TorchDispatchMode):
             isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
         )
         if is_sparse and _on_card(args, kwargs):
-            raise unfollowed(f"{func} at {self.memory.user_line()} works on a sparse tensor, which")
+            raise unfollowed(f"{func} at {self.memory.user_line() or 'backward'} works on a sparse tensor, which")
         values = self.memory.values
         if is_sparse or stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
