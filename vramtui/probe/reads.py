@@ -130,8 +130,7 @@ class Reads:
         self.use(place, 1, used)
         if f"{place[0]}:{place[1]}" != self._other_way:
             return truth
-        is_same = self._every or self._loop[0] == id(asking)
-        frame, first, asked = self._loop if is_same else (id(asking), truth, 0)
+        frame, first, asked = self._loop if self._every or self._loop[0] == id(asking) else (id(asking), truth, 0)
         is_over = not self._every and asked == MOST_TURNS
         self._loop = 0 if is_over else frame, first, asked + 1
         return truth != (asked % self._every == 0) if self._every else first != is_over

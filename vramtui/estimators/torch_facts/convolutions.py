@@ -18,6 +18,7 @@ kernels first copy input, weight and output to channels-last. Of 3,000 further o
 import json
 import os
 import zipfile
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -198,7 +199,7 @@ def padded(channels: int, itemsize: int) -> int:
 AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 # Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds.
-NEAR = 2.0
+NEAR, ROUNDING = 2.0, 1e-6
 # The card on which other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest.
 NEWER_ON: MeasuredCard = "h200"
 # Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases.
@@ -280,9 +281,8 @@ def _sizes(form: ConvolutionForm) -> int:
 def measured_of(form: ConvolutionForm) -> list[MeasuredConvolution]:
     measured = []
     for row in rows_of(form):
-        asked = row[_sizes(form) :]
-        tried = dict(zip(_DIRECTIONS, asked[len(_DIRECTIONS) :], strict=False))
-        measured.append(MeasuredConvolution(_convolved(form, row), dict(zip(_DIRECTIONS, asked, strict=False)), tried))
+        asked, tried = (dict(zip(_DIRECTIONS, row[_sizes(form) + at :], strict=False)) for at in (0, len(_DIRECTIONS)))
+        measured.append(MeasuredConvolution(_convolved(form, row), asked, tried))
     return measured
 
 
@@ -314,19 +314,20 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     form = convolved.form
     if form is None:
         return None
-    # Newer cuDNN were asked only about pictures, on one card.
-    picture = len(convolved.size) == PLANE and convolved.size[0] > 1
+    picture = len(convolved.size) == PLANE and convolved.size[0] > 1  # newer cuDNN were asked only about these
     unheld = not (form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture))
     sizes = (convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding)
     if (known := _by_sizes(form).get(sizes)) is not None:
         return measured_of(form)[known], float(unheld)
     place, other = _place(convolved), {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
-    # Each kind of half precision falls back to the other.
-    for near in (form, *([msgspec.structs.replace(form, dtype=other)] if other else [])):
-        far = [_distance(one, place) for one in _places(near)]
-        away = min(far, default=NEAR + 1)
+    total = sum(place[0])
+    for near in (form, msgspec.structs.replace(form, dtype=other)) if other else (form,):  # of half precisions either
+        places = _places(near)  # whose sums are no further apart than they are
+        first, last = bisect_left(places, (total - NEAR - ROUNDING,)), bisect_left(places, (total + NEAR + ROUNDING,))
+        far = ((_distance(one, place), number) for _, number, one in places[first:last])
+        away, number = min(far, default=(NEAR + 1, 0))
         if away <= NEAR:
-            return measured_of(near)[far.index(away)], away + (near != form or unheld)
+            return measured_of(near)[number], away + (near != form or unheld)
     return None
 
 
@@ -471,8 +472,9 @@ def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], int]:
 
 
 @cache
-def _places(form: ConvolutionForm) -> list[_Place]:
-    return [_place(one.convolved) for one in measured_of(form)]
+def _places(form: ConvolutionForm) -> list[tuple[float, int, _Place]]:
+    places = [_place(one.convolved) for one in measured_of(form)]
+    return sorted((sum(place[0]), number, place) for number, place in enumerate(places))
 
 
 def _distance(one: _Place, other: _Place) -> float:
