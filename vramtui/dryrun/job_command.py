@@ -356,8 +356,8 @@ def _shebang(path: Path, search: str | None = None) -> list[str]:
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
     words = [word for word in os.fsdecode(line[2:]).split() if word[0] != "-"] if line.startswith(b"#!") else []
-    is_found = len(words) > 1 and Path(words[0]).name == "env"
-    return [shutil.which(words[1], path=search) or ""] if is_found else words
+    is_by_env = len(words) > 1 and Path(words[0]).name == "env"
+    return [shutil.which(words[1], path=search) or ""] if is_by_env else words
 
 
 def _behind_launcher(words: list[str]) -> tuple[int, list[str]]:

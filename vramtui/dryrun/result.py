@@ -14,6 +14,7 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
+MANY_STEPS, FIGURES = 1000, 4096  # whose growth is to matter; bytes of figures that a job keeps of a step, as its loss
 SEGMENT = 2 * MIB  # the least that PyTorch's allocator takes of a card: nor does a known range by less than that
 BOUNDED = "bounded: "
 DECIDED = f"{BOUNDED}its way may depend on unknown values, which read as ones or zeros:"
@@ -94,6 +95,15 @@ def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
+
+
+def growth(rows: Sequence[TraceRow]) -> Iterator[str]:
+    """A note if each step keeps as much more than the one before, as those that were not seen would too."""
+    ends = [row.allocated for row in rows if row.step >= 0 and row.phase == rows[-1].phase]
+    grown = {after - before for before, after in pairwise(ends[-3:])}
+    least = max(FIGURES, SMALL * max((row.peak_allocated for row in rows), default=0) / MANY_STEPS)
+    if len(ends) > 2 and len(grown) == 1 and min(grown) > least:
+        yield f"{BOUNDED}each step keeps {format_bytes(*grown)} more than the one before; {len(ends)} were seen"
 
 
 def range_note(low: int, peak: int, high: int, why: str) -> str:
@@ -241,8 +251,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
-        step = "" if self.peak_step < 0 else f" {self.peak_step}"
-        when = f", in {self.peak_phase}{step}" if self.peak_phase else ""
+        when = f", in {self.peak_moment}" if self.peak_phase else ""
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
         lines.append(f"  peak of allocated{when}: {format_bytes(self.peak_allocated, 2)}")

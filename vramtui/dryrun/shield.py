@@ -249,8 +249,7 @@ def _beside_descriptor(path: Any, keywords: dict[str, Any], name: str = "dir_fd"
 def _on_copies(copies: Copies, name: str, paths: int) -> Callable[..., Any]:
     """A function of os whose first `paths` arguments are led to copies."""
     plain = getattr(os, name)
-    written = name not in _LOOKING
-    place = functools.partial(copies.place, written=written)
+    place = functools.partial(copies.place, written=name not in _LOOKING)
     place_first = copies.place_whole if name in _RENAMING else place
     keywords = ("dir_fd",) if paths == 1 else ("src_dir_fd", "dst_dir_fd")
 

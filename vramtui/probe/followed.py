@@ -407,8 +407,7 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
             places = most(*arguments, **named)
             places = min(places, 1) if reads.varies_here() and reads.other_numbers.startswith("falling") else places
         else:
-            by_host = getattr(getattr(torch.ops.aten, kind), overload or "default")
-            answer = by_host(copy, *arguments[1:], **named)
+            answer = getattr(getattr(torch.ops.aten, kind), overload or "default")(copy, *arguments[1:], **named)
             counted = answer[0] if isinstance(answer, tuple) else answer
             places = int(counted.shape[arguments[1] if "dim" in kind else 0])
         with reads.know_next([places]):

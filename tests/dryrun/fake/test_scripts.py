@@ -364,15 +364,16 @@ def test_a_value_that_ends_the_code_is_told_as_the_constant_that_it_is(tmp_path:
     assert "after 2 of 6 steps" in note
     assert "script.py:11" in note
     for stops in ("0", "loss.item() >= best"):  # a healthy job goes on
-        assert not any(
-            "ended itself" in one for one in traced(tmp_path, LOOP.format(rows=[8] * 9, stops=stops)).warnings
-        )
+        assert "ended itself" not in str(traced(tmp_path, LOOP.format(rows=[8] * 9, stops=stops)).warnings)
 
 
-def test_batches_of_other_sizes_are_told_of(tmp_path: Path) -> None:
+def test_batches_of_other_sizes_and_what_each_step_keeps_are_told_of(tmp_path: Path) -> None:
     differ = traced(tmp_path, LOOP.format(rows=[1 << 16, 1 << 18, 1 << 17], stops="0"))
     assert any("16.0 MiB to 64.0 MiB of inputs" in sentence for sentence in differ.warnings)
-    assert not any("batches differ" in one for one in traced(tmp_path, LOOP.format(rows=[64] * 3, stops="0")).warnings)
+    appends = "globals().setdefault('kept', []).append(torch.empty(1 << 20, device='cuda'))"
+    same, keeps = (traced(tmp_path, LOOP.format(rows=[64] * 9, stops=stops)) for stops in ("0", appends))
+    assert "batches differ" not in str(same.warnings)
+    assert ("each step keeps 4.0 MiB more" in str(keeps.warnings), keeps.bounded, same.bounded) == (True, True, False)
 
 
 def test_a_card_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:

@@ -606,8 +606,7 @@ class PlanScreen(ViewScreen):
         if self.has_class("-widest"):
             return ("map",)
         parts = ("parts",) if self.has_class("-narrow") else ()
-        second = ("second",) if self.has_class("-beside") else ()
-        return ("map", *parts, *second)
+        return ("map", *parts, *(("second",) if self.has_class("-beside") else ()))
 
     def action_page(self) -> None:
         at = next((at for at, page in enumerate(self.pages) if self.has_class(f"page-{page}")), 0)

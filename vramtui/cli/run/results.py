@@ -103,8 +103,7 @@ class GpuWatch:
         """The most bytes that the driver showed for a process on a GPU."""
         with self._lock:
             peaks = [track.peak.bytes for track in self._tracks(uuid, pid) if track.peak is not None]
-            final = self._final_peaks.get((uuid, pid), 0)
-        return max(*peaks, final, 0) or None
+            return max(*peaks, self._final_peaks.get((uuid, pid), 0), 0) or None
 
     def track(self, uuid: str, pid: int) -> Track | None:
         """The memory over time of the process that had this pid last."""

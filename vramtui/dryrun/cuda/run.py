@@ -43,6 +43,7 @@ from vramtui.dryrun.result import (
     LiveAllocation,
     TraceRow,
     differing_batches,
+    growth,
     is_alike,
     range_note,
     repeated,
@@ -96,8 +97,7 @@ class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     def fatal_oom(self) -> OutOfMemory | None:
         """The out-of-memory error that the process may have died of."""
         mine = [oom for oom in self.job.ooms if oom.device == self.index]
-        died = self.job.end is None or self.job.end.out_of_memory
-        return mine[-1] if mine and died else None
+        return mine[-1] if mine and (self.job.end is None or self.job.end.out_of_memory) else None
 
 
 class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -399,6 +399,7 @@ def result_of(run: CudaRun) -> DryRun:
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
     notes += [convolved, *differing_batches([row for row in rows if row.step > 0])]
+    notes += growth(rows if run.cut_short else ())
     return DryRun(
         engine="cuda",
         torch=torch,

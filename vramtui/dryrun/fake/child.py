@@ -26,7 +26,7 @@ import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, repeated
+from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, growth, repeated
 from vramtui.dryrun.shield import protect
 from vramtui.probe.peak import is_own
 
@@ -201,6 +201,9 @@ def trace_here(
             phases.end(phases.now)
         finally:
             is_over.set()
+        for note in growth(phases.rows if isinstance(outcome, TraceFinished) else ()):
+            memory.warn(note)
+            memory.bounded = True
         tell_reads(TraceReads(lines=open_reads(memory), requests=memory.requests, bounded=memory.bounded))
         if reads := deciding_reads(memory):
             memory.bounded = True

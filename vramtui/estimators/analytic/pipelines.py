@@ -235,8 +235,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
                 facts[name] = _passing(turn.name, size)
     facts |= passing_facts(program, program.stages, workspace, f"a batch of {run.batch_size}")
     share = SEQUENTIAL_SHARE if way == "sequential" else CACHED_SHARES[model.vae.design]
-    estimate = assemble(moments, facts, device, notes, cache=Cached(share))
-    return replace(estimate, error=STATED_ERROR)
+    return replace(assemble(moments, facts, device, notes, cache=Cached(share)), error=STATED_ERROR)
 
 
 def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:

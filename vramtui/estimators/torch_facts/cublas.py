@@ -65,5 +65,4 @@ def workspace_bytes(capability: tuple[int, int], config: str | None = None) -> i
     pairs = _PAIR.findall(os.environ.get(VARIABLE, "") if config is None else config)
     if pairs:
         return sum(int(size) * int(count) for size, count in pairs) * KIB
-    large = capability == (9, 0) or capability[0] in (10, 12)
-    return LARGE_WORKSPACE if large else WORKSPACE
+    return LARGE_WORKSPACE if capability == (9, 0) or capability[0] in (10, 12) else WORKSPACE

@@ -407,8 +407,7 @@ def upernet_stream(keys: Keys) -> Stream:
 
 @_streams("rt_detr", "rt_detr_v2")
 def detr_stream(keys: Keys) -> Stream:
-    own = keys.table("backbone_config")
-    return replace(_convolutions(own, 160), heads=8)
+    return replace(_convolutions(keys.table("backbone_config"), 160), heads=8)
 
 
 def _of_backbone(keys: Keys, *, ratio: bool = False) -> Stream:

@@ -219,8 +219,7 @@ def names_in_ollama(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _ollama_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     folder = environ.get("OLLAMA_MODELS")
-    own = path_named(folder) if folder else home(environ) / ".ollama" / "models"
-    return (own, *OF_SERVICE)
+    return (path_named(folder) if folder else home(environ) / ".ollama" / "models", *OF_SERVICE)
 
 
 Lookup = Callable[[str, Mapping[str, str]], Path | None]

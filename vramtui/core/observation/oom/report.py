@@ -254,8 +254,7 @@ class OomMessages(list[OomMessage]):
 
 def wording(text: str) -> "re.Pattern[str]":
     """A message as a pattern: `SIZE` takes a number and its unit, and a space any white space."""
-    spaced = text.replace(" ?", r"\s*").replace(" ", r"\s+")
-    return re.compile(spaced.replace("SIZE", _SIZE))
+    return re.compile(text.replace(" ?", r"\s*").replace(" ", r"\s+").replace("SIZE", _SIZE))
 
 
 def message_at(text: str, start: int) -> str:

@@ -225,8 +225,7 @@ def install(patches: Patches) -> None:
     def cuda(
         tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
     ) -> torch.Tensor:
-        target = "cuda" if device is None else device
-        return tensor.to(target, non_blocking=non_blocking, memory_format=memory_format)
+        return tensor.to("cuda" if device is None else device, non_blocking=non_blocking, memory_format=memory_format)
 
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", lambda self, *_args, **_kwargs: self)

@@ -56,8 +56,7 @@ def attend(
 ) -> Any:  # fmt: skip
     """Run attention on the kernel CUDA would take."""
     mask, how = attn_mask, (_trains(query, key, value), dropout_p, is_causal)
-    tensors = query, key, value, mask
-    backend = choose(tensors, capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
+    backend = choose((query, key, value, mask), capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
     if backend == "cudnn":
         if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
             mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=query.dtype))

@@ -333,8 +333,7 @@ def _packed(call: Any) -> Any:
     with torch._C._DisableTorchDispatch():
         known = torch.full((batch,), time) if known is None else known
         sizes = (known.unsqueeze(0) > torch.arange(int(known.max())).unsqueeze(1)).sum(1)
-        rows = int(sizes.sum())
-    return tensor.new_empty([rows, *tensor.shape[2:]]), sizes
+    return tensor.new_empty([int(sizes.sum()), *tensor.shape[2:]]), sizes
 
 
 def bounded(call: Any) -> Any:

@@ -155,8 +155,7 @@ def foreach_norm(call: Any) -> list[int]:
 @works_in("dist", first=True)
 def dist(call: Any) -> list[int]:
     tensor, other = call.args[:2]
-    shape = torch.broadcast_shapes(tensor.shape, other.shape)
-    return [shape.numel() * torch.result_type(tensor, other).itemsize]
+    return [torch.broadcast_shapes(tensor.shape, other.shape).numel() * torch.result_type(tensor, other).itemsize]
 
 
 @after("cumsum", "cumprod")
