@@ -151,8 +151,7 @@ class Entry:
     """An `os.DirEntry` of a folder whose copies lie elsewhere."""
 
     def __init__(self, folder: Any, name: str) -> None:
-        bytes_wanted = isinstance(folder, bytes)
-        self.name = os.fsencode(name) if bytes_wanted else name
+        self.name = os.fsencode(name) if isinstance(folder, bytes) else name
         self.path = os.path.join(os.fspath(folder), self.name)  # noqa: PTH118 - bytes are paths too
 
     def __fspath__(self) -> Any:

@@ -260,8 +260,7 @@ def _longest(workload: Workload, least: int, most: int, device: Device) -> tuple
         """Bytes; None if they are too many. It is not simulated if its lower bound is too large already."""
         changed = workload.with_run(**{key: tokens})
         try:
-            fast = ANALYTIC.estimate(changed, device)
-            if (DEFAULT.at_least(changed, fast) or 0) > room:
+            if (DEFAULT.at_least(changed, ANALYTIC.estimate(changed, device)) or 0) > room:
                 return None
             size = DEFAULT.estimate(changed, device).process
         except UserError:

@@ -127,8 +127,7 @@ def same_ends(before: Sequence[object], after: Sequence[object]) -> tuple[int, i
     """Count the lines that are the same at the top, and those that are the same at the bottom."""
     most = min(len(before), len(after))
     top = next((i for i in range(most) if before[i] != after[i]), most)
-    below = next((i for i in range(most - top) if before[-1 - i] != after[-1 - i]), most - top)
-    return top, below
+    return top, next((i for i in range(most - top) if before[-1 - i] != after[-1 - i]), most - top)
 
 
 def key_lines(text: str) -> dict[Key, int]:

@@ -100,8 +100,7 @@ def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> N
     try:
         written = 0
         while written < len(content):
-            left = memoryview(content)[written:]
-            written += _again(partial(os.write, handle, left))
+            written += _again(partial(os.write, handle, memoryview(content)[written:]))
         if former is not None:
             with suppress(PermissionError):  # another user's file in one's own folder becomes one's own
                 os.fchown(handle, former.st_uid, former.st_gid)

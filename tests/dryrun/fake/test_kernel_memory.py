@@ -52,6 +52,10 @@ run("roll of three", lambda: torch.roll(images, (1, 1, 1), (0, 1, 2)))
 run("roll of all", lambda: torch.roll(images, 1))
 run("dist", torch.dist, x, x)
 run("dist to a column", torch.dist, x, zeros(100, 1))
+for count in (1, 1000, 30_000, 31_000, 1_000_003):
+    run(f"randperm {count}", lambda: torch.randperm(count, device="cuda"))
+run("multinomial", torch.multinomial, x + 1, 9, True)
+run("cdist of many", torch.cdist, zeros(300, 640), zeros(200, 640).isinf().float())
 places, of_rows = zeros(900, dtype=torch.long), zeros(900, 64, dtype=torch.long)
 parts = {
     "index": lambda table: table[places],
@@ -64,6 +68,8 @@ parts = {
     "sort": lambda table: table.sort().values,
     "cummax": lambda table: table.cummax(0).values,
 }
+for mode in ("sum", "max"):
+    run(f"bags, {mode}", lambda: F.embedding_bag(of_rows, zeros(4000, 64).requires_grad_(), mode=mode))
 for name, part in parts.items():
     run(f"backward of {name}", lambda: part(zeros(4000, 64).requires_grad_()).sum().backward())
 """

@@ -269,8 +269,7 @@ class CardChooser(Chooser):
 
     @property
     def _visible_tables(self) -> Sequence[tuple[str, CardAnswers]]:
-        room = self.room(116) - NAME - MEMORY
-        return self._tables[: max(1, room // (FIT + LARGEST + SHARED))]
+        return self._tables[: max(1, (self.room(116) - NAME - MEMORY) // (FIT + LARGEST + SHARED))]
 
     def _answers(self, row: CardRow) -> tuple[CardFit | None, ...]:
         return tuple(answers.fits.get(row.device) for _, answers in self._visible_tables)

@@ -510,8 +510,7 @@ class CellPainter:
 def _spot(widget: Widget, visible: Visible) -> Spot | None:
     if widget not in visible:
         return None
-    whole = visible[widget][0]
-    place = whole.shrink(widget.scrollbar_gutter)
+    place = visible[widget][0].shrink(widget.scrollbar_gutter)
     inside = place.shrink(widget.styles.gutter)  # `widget.gutter` includes the scroll bars
     if not inside:
         return None

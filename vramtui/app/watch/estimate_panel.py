@@ -128,8 +128,7 @@ class EstimatePanel(Framed[View], can_focus=True):
             if x + length - GAP > width and x > 1:
                 lines.append([(" ", palette.text)])
                 x = 1
-            lead = cell_len(pieces[0][0])
-            middle = x + lead + 1 + cell_len(pieces[2][0]) // 2
+            middle = x + cell_len(pieces[0][0]) + 1 + cell_len(pieces[2][0]) // 2
             self._spots.append((len(lines) - 1, x, middle, field.name, -1))
             self._spots.append((len(lines) - 1, middle, x + length - 2, field.name, 1))
             lines[-1] += pieces

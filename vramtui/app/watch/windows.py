@@ -154,8 +154,7 @@ class Details(TextWindow):
         self.on_resize()
 
     def action_zoom(self, steps: int) -> None:
-        place = SPANS.index(self._span) + steps
-        self._span = SPANS[min(max(place, 0), len(SPANS) - 1)]
+        self._span = SPANS[min(max(SPANS.index(self._span) + steps, 0), len(SPANS) - 1)]
         self.on_resize()
 
     def on_resize(self) -> None:

@@ -332,12 +332,8 @@ def facts_of(run: Run, now: float, started: str) -> dict[str, str]:
 
 def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
     """The preset's exact values: each table's name, and its keys and values in one line, as TOML spells them."""
-    lines = []
-    for table in TABLES:
-        values = run.workload.get(table) or {}
-        if text := toml_words(values):
-            lines.append((table, text))
-    return tuple(lines)
+    texts = ((table, toml_words(run.workload.get(table) or {})) for table in TABLES)
+    return tuple((table, text) for table, text in texts if text)
 
 
 _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {

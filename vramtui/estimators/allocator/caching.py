@@ -136,8 +136,7 @@ def collect_garbage(heap: Heap) -> None:
     average, even beyond what is needed, so that rounds stay rare.
     """
     assert heap.allowed is not None
-    threshold = int(heap.config.garbage_collection_threshold * heap.allowed)
-    target = heap.stats.reserved - threshold
+    target = heap.stats.reserved - int(heap.config.garbage_collection_threshold * heap.allowed)
     if target <= 0:
         return
     clock = heap.large.searches

@@ -151,8 +151,7 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
     total = device.total_memory if config.memory_fraction is not None else 0
     # Three numbers: whole it is some 140 values, and Plan asks for hundreds. A GPU's size does not count unless the
     # job's settings allow a share of it: nothing is ever given back.
-    key = (workload, device.capability, scratch, total, torch_of(run))
-    text = msgspec.msgpack.encode(key)
+    text = msgspec.msgpack.encode((workload, device.capability, scratch, total, torch_of(run)))
     asked = len(text), hash(text), zlib.crc32(text)
     peaks = PEAKS.get(asked)
     if peaks is None:

@@ -55,8 +55,7 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
     nodes_x, nodes_y = (
         tuple(dict.fromkeys((*values[:: max(1, -(-len(values) // NODES))], *values[-1:]))) for values in (xs, ys)
     )
-    exact = len(nodes_x) == len(xs) and len(nodes_y) == len(ys)
-    if exact:
+    if len(nodes_x) == len(xs) and len(nodes_y) == len(ys):
         sizes = tuple(tuple(size(x, y) for x in xs) for y in ys)
         return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=tuple(fits), exact=True)
 

@@ -106,8 +106,7 @@ def timm_table(config: "Fields") -> "tuple[str, Table]":
     the nets that are known.
     """
     name = config.text("architecture", "")
-    inner = config.table("pretrained_cfg")
-    size = inner.values.get("input_size")
+    size = config.table("pretrained_cfg").values.get("input_size")
     pixels = size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else None
     table = vision_table(name, classes=config.whole("num_classes", 1000) or 1000, image_size=pixels)
     if table is None:

@@ -433,8 +433,7 @@ class ShapeTable:
                     place = tuple(round_numbers[one] for one in moving)
                     alike[place] = alike.get(place, 0) + 1
                 for place, count in alike.items():
-                    numbers = dict(zip(moving, place, strict=True))
-                    names = _Round(config, numbers)
+                    names = _Round(config, dict(zip(moving, place, strict=True)))
                     inner = self._part(line, names, path, without, depth) if line[0].startswith("@") else None
                     for shape in _tensor(line, names, own) if inner is None else inner:
                         repeats = shape.repeats or bool(counts)

@@ -335,8 +335,7 @@ def _part(keys: Keys, part: str, tokens: int | str | None = None, **changes: Any
 
 @_streams("yolos")
 def yolos_stream(keys: Keys) -> Stream:
-    sides = (_side(keys, "image_size", at) // keys.whole("patch_size") for at in (0, 1))
-    rows, columns = sides
+    rows, columns = (_side(keys, "image_size", at) // keys.whole("patch_size") for at in (0, 1))
     return plain_stream(keys, rows * columns + 1 + keys.whole("num_detection_tokens"))
 
 

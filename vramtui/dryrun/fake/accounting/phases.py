@@ -250,8 +250,7 @@ class TraceRecorder:
 
     def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
         self._where.entered(module)
-        is_inner = self._busy or len(self._where.running.modules) > 1
-        if is_inner or not self._is_model(module):
+        if self._busy or len(self._where.running.modules) > 1 or not self._is_model(module):
             return
         self._begin_pass(type(module).__name__)
         if self.now in {"optimizer", "forward"}:

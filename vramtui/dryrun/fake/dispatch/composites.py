@@ -17,6 +17,7 @@ from vramtui.dryrun.fake.kernels.attention import attend
 
 _OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
+MADE_OF_OTHERS = {operator_of(name) for name in LISTS["made_of_others"]}
 _AUTOCAST = "AutocastPrivateUse1"
 _FLOAT_NORM = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
 
@@ -55,6 +56,8 @@ def find_maker(func: Any) -> Any:
     It is the device's where attention is steered, or else that of all devices; None for any other operator.
     """
     known, keys = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C.DispatchKey
+    if func in MADE_OF_OTHERS and known(func.name(), "CompositeExplicitAutograd"):
+        return keys.CompositeExplicitAutograd
     if func.namespace != "aten" or not known(func.name(), "CompositeImplicitAutograd"):
         return None
     return keys.PrivateUse1 if known(func.name(), "PrivateUse1") else keys.CompositeImplicitAutograd

@@ -21,7 +21,7 @@ from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
 from vramtui.dryrun.fake.device.patches import holding
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
-from vramtui.dryrun.fake.dispatch.composites import find_maker
+from vramtui.dryrun.fake.dispatch.composites import MADE_OF_OTHERS, find_maker
 from vramtui.dryrun.fake.failures import Escape, unfollowed
 from vramtui.dryrun.fake.kernels import KERNELS, operator_of
 from vramtui.dryrun.fake.kernels.copies import bounded
@@ -183,7 +183,8 @@ class MemoryMode(TorchDispatchMode):
         func = self._accumulation.in_place(func, args)
         first = args[0] if args else None
         is_inference = torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference())
-        if is_inference and (made_by := find_maker(func)) is not None:  # its operators come here
+        made_by = find_maker(func) if is_inference or (func in MADE_OF_OTHERS and _on_card(args, kwargs)) else None
+        if made_by is not None:  # its operators come here
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
         lay = self._accumulation.find_write(func, args)

@@ -2,6 +2,7 @@
 whose shapes PyTorch knows only by running them: as their CUDA code has them, or at their bound.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,9 +64,19 @@ works_in("_pdist_backward")(lambda call: [(call.args[1].shape[0] - 1) * call.arg
 # Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common).
 works_in("roll", first=True)(lambda call: [call.args[0].nbytes] * len(call.args[1][1:]))
 # One draw, or draws without putting back: the largest of probabilities over exponential noise.
+# Several with putting back: a copy, shares and their sums (ATen/native/cuda/MultinomialKernel.cu).
 works_in("multinomial", first=True)(
-    lambda call: [] if call.argument("replacement") and call.args[1] != 1 else [call.args[0].nbytes]
+    lambda call: [call.args[0].nbytes] * (3 if call.argument("replacement") and call.args[1] != 1 else 1)
 )
+
+
+@works_in("randperm", "randperm.generator")
+def randperm(call: Any) -> list[int]:
+    """Numbers are sorted by random keys, wide enough for them to differ (ATen/native/cuda/Randperm.cu, 2.13)."""
+    count, capability = call.args[0], call.memory.device.capability
+    bits = math.ceil(math.log2(max(1, count - (6 * count**2 + 1) / (12 * math.log(0.9)))))
+    key = 4 if bits <= 32 else 8
+    return [count * _INDEX, count * key, count * key, sort_pairs(count, key, _INDEX, bits, capability)] if count else []
 
 
 @kernel("im2col", "col2im")
@@ -192,20 +203,27 @@ def refuse_mask_of_numbers(call: Any) -> Any:
     name, mask = call.func.overloadpacket.__name__, call.args[1]
     if mask.dtype != torch.bool:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}")
-    return call.run()
+    out = call.run()
+    if name.startswith("masked_scatter"):  # how many are true before each place, of a whole mask (IndexKernel.cu)
+        call.scratch(out.numel() * (_INDEX + (mask.numel() < out.numel() or not mask.is_contiguous())))
+    return out
 
 
 _UNSORTED_UP_TO, _ROWS_PER_PARTIAL = 3072, 10
-_MOST_THREADS, _ATOMIC_BLOCKS_PER_SM = 1024, 4
+_MOST_THREADS, _ATOMIC_BLOCKS_PER_SM, _MAXIMUM = 1024, 4, 2
 
 
-@kernel("embedding_dense_backward")
+@kernel("embedding_dense_backward", "_embedding_bag_backward")
 def embedding_backward(call: Any) -> Any:
-    """args: grad [..., width], indices, rows of the table, padding index, scale by frequency."""
-    grad, indices, rows, _, by_frequency = call.args
+    """args: grad [..., width], indices, rows of the table, padding index, scale by frequency; of bags (EmbeddingBag.cu,
+    which always sorts) grad, indices, four tensors of them, rows, scale by frequency, mode, whether it is sparse, …
+    """
+    grad, indices, *rest = call.args
+    is_bag = len(rest) > 3
+    rows, by_frequency = rest[4:6] if is_bag else rest[0::2]
     call.copy(indices, grad)
     count, item = indices.numel(), indices.element_size()
-    if count <= _UNSORTED_UP_TO and not by_frequency:
+    if (rest[6] == _MAXIMUM or rest[7]) if is_bag else (count <= _UNSORTED_UP_TO and not by_frequency):
         return call.run()
     _, _, order = call.scratch(*[count * item] * 3)
     bits = max(int(rows).bit_length(), 1)

@@ -110,8 +110,7 @@ class Decoder:
         tape.group = HEAD
         last = writer.ops.unsaved(x, "last token", self.setting.batch * d)
         logits = writer.ops.linear(last, (self.model.vocab_size, d), "output layer", trained=False)
-        wide = writer.ops.cast(logits, 4, "logits in fp32")
-        tape.touch(logits, wide)
+        tape.touch(logits, writer.ops.cast(logits, 4, "logits in fp32"))
         tape.close(None)
         return tape
 

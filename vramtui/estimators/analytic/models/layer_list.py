@@ -169,8 +169,7 @@ class LayerList:
     def _attention(self, writer: LayerOps, x: Tensor, layer: kinds.SelfAttention, modules: Sequence[Any]) -> Tensor:
         ops, (tokens, width) = writer.ops, self.shape
         projection, output = modules
-        joined = writer.linear(x, projection)
-        q, k, v = ops.split(joined, *[self.batch * tokens * width] * 3)
+        q, k, v = ops.split(writer.linear(x, projection), *[self.batch * tokens * width] * 3)
         heads = Heads.of(self.batch, tokens, tokens, layer.num_heads, width // layer.num_heads)
         if self.eager:
             out = eager_attention(ops, heads, (q, k, v), plain=True, masked=layer.causal)

@@ -283,8 +283,7 @@ class LayerOps:
         for _ in range(int(padded != (height, width)) + int(shifts) + 1):
             x = self.ops.unsaved(x, "windows", numel)
         (positions,) = self.add_parameter(table)
-        joined = self.linear(x, projection)
-        q, k, v = ops.split(joined, numel, numel, numel)
+        q, k, v = ops.split(self.linear(x, projection), numel, numel, numel)
         q = ops.unsaved(q, "q, scaled")
         q, k, v = (ops.autocast_input(part, "q, k or v, cast") for part in (q, k, v))
         q, k = (self.ops.unsaved(part, "rows of q or k", numel) for part in (q, k))
