@@ -38,8 +38,7 @@ for _copied in LISTS["copied"]:
 
     @after(*_copied["names"])
     def read(call: Any, _out: Any, of: int | None = _copied.get("form"), places: list[int] = _copied["read"]) -> None:
-        form = _ROWS if of is None else form_of(call.args[of])
-        call.copy(*(call.args[place] for place in places), form=form)
+        call.copy(*(call.args[place] for place in places), form=_ROWS if of is None else form_of(call.args[of]))
 
 
 @after("_adaptive_avg_pool2d")
@@ -351,7 +350,8 @@ def _packed(call: Any) -> Any:
     with torch._C._DisableTorchDispatch():
         known = torch.full((batch,), time) if known is None else known
         sizes = (known.unsqueeze(0) > torch.arange(int(known.max())).unsqueeze(1)).sum(1)
-    return tensor.new_empty([int(sizes.sum()), *tensor.shape[2:]]), sizes
+        rows = int(sizes.sum())
+    return tensor.new_empty([rows, *tensor.shape[2:]]), sizes
 
 
 def bounded(call: Any) -> Any:
