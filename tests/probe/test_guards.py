@@ -1,4 +1,4 @@
-"""What a condition guards, and what is asserted. PYTEST_DONT_REWRITE: it would make conditions of assertions."""
+"""Conditions that guard a way out, and assertions. PYTEST_DONT_REWRITE: pytest would make conditions of assertions."""
 
 import inspect
 from pathlib import Path

@@ -327,7 +327,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
                 with contextlib.suppress(UserError):
                     way = f"{every}:{place.path}:{place.line}"
                     tried.append(rerun(f"the other way of line {place.line}", way=way)[1])
-        if ended := [one for one in tried or [own] * is_proven if one.ended_after is None]:  # or none decides or ends
+        if ended := [one for one in tried or [own] * is_proven if one.ended_after is None]:  # own: no number decides
             both, mid = (others.get(place, ended[0]), *ended), own.peak_allocated  # a higher one is worth more
             others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
     free = [place for place in conditions if place in others and is_alike(own, others[place])]

@@ -29,9 +29,9 @@ PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 PACKAGES = "-packages/"
 # Code of libraries that makes scores of what it reads, or has the job's `compute_metrics` make them, and nothing else.
 SCORING = re.compile(r"-packages/(?:sentence_transformers/(?:\w+/)?evaluation/|transformers/trainer\w*\.py:evaluate$)")
+MOST_TURNS = 64  # of a loop that ends by an unknown value: more than fixed points and line searches mostly take
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
-MOST_TURNS = 64  # of a loop that ends by an unknown value: more than fixed points and line searches mostly take
 OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
 
 

@@ -322,7 +322,7 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     place, other = _place(convolved), {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
     total = sum(place[0])
     for near in (form, msgspec.structs.replace(form, dtype=other)) if other else (form,):  # of half precisions either
-        places = _places(near)  # whose sums are no further apart than they are
+        places = _places(near)  # two are at least as far apart as their sums
         first, last = bisect_left(places, (total - NEAR - ROUNDING,)), bisect_left(places, (total + NEAR + ROUNDING,))
         far = ((_distance(one, place), number) for _, number, one in places[first:last])
         away, number = min(far, default=(NEAR + 1, 0))

@@ -51,7 +51,7 @@ def install(patches: Patches, capability: tuple[int, int]) -> None:
 @functools.cache
 def find_maker(func: Any) -> Any:
     """Find the key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode,
-    or for a tensor made in it.
+    or for a tensor made in it, or always, as it is made below autograd (`MADE_OF_OTHERS`).
 
     It is the device's where attention is steered, or else that of all devices; None for any other operator.
     """
