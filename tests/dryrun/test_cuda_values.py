@@ -165,6 +165,8 @@ READS["what is given, compiled for a log"] = GIVEN.format("x * (v + 1) - v")
 READS["a size that is given, compiled"] = GIVEN.format("x.new_zeros(max(int(v * 1000), 1), 256)")
 READS["what came of it, compiled"] = "v = torch.compile(torch.mean)(x)\nn = int(v.item() * 1000)\n" + USE
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
+TEXTS = "ys, left = [], 8\nwhile left and len(ys) < 20:\n    left -= len(x[:8][x[:8] > 0])\n"
+TEXTS += "    ys.append(torch.zeros(1 << 18, device='cuda'))\n"
 WAYS = {  # conditions, and the MiB of their two ways; none if both allocate alike
     f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],
     f"loss = x.mean()\nif loss > 3:\n    {MORE}{LESS}": [3, 12],
@@ -173,6 +175,8 @@ WAYS = {  # conditions, and the MiB of their two ways; none if both allocate ali
     "ys = []\nfor _ in 'abcd':\n    if torch.rand(1, device='cuda').item() < 0.5:\n        continue\n"
     f"    {LESS}    ys.append(y)\ntorch.cat(ys)\n": [12, 24],
     f"is_new = x.sum().item() < 1\nif is_new:\n    {LESS}else:\n    raise ValueError\n": [],
+    f"{TEXTS}y = 0\n": [1, 20],
+    f"{TEXTS}torch.cat(ys[1:])\n": [],
 }
 
 
@@ -180,7 +184,7 @@ WAYS = {  # conditions, and the MiB of their two ways; none if both allocate ali
 def test_both_ways_of_a_condition_are_reported(tmp_path: Path, code: str) -> None:
     found = dry_run(tmp_path, START.format(number=1) + code)
     assert [round(size / MIB) for pair in found["bounds"].values() for size in pair] == WAYS[code]
-    other = re.findall(r"(?:the other way|turns) (\d+)\.0 MiB", " ".join(found["warnings"]))
+    other = re.findall(r"(?:the other way|turns|masks) (\d+)\.0 MiB", " ".join(found["warnings"]))
     assert len({*map(int, other), round(found["peak_allocated"] / MIB)} & {*WAYS[code]}) == len(WAYS[code])
     assert found["bounded"] is bool(WAYS[code]) or "raise" in code
 

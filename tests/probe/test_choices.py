@@ -52,7 +52,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     monkeypatch.setenv(REPORTS, str(tmp_path))
     found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
     values: Any = SimpleNamespace(
-        value_of=lambda tensor: tensor.copy,
+        value_of=lambda tensor, **_: tensor.copy,
         write=lambda _, numbers, **_named: found.wrote(numbers),
         run_followed=lambda act: act(),
     )

@@ -21,7 +21,7 @@ from vramtui.core.schema.workload import ServeRun
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import CudaRun, by_numbers, result_of, run_cuda, workspaces_on_card
+from vramtui.dryrun.cuda.run import CudaRun, by_empty_masks, by_numbers, result_of, run_cuda, workspaces_on_card
 from vramtui.dryrun.fake.run import TraceFailedError, last_step, run_fake, with_other_numbers
 from vramtui.dryrun.job_command import (
     DryRunJob,
@@ -40,6 +40,7 @@ from vramtui.estimators.analytic import parameter_count
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 from vramtui.probe.guards import loop_lines
+from vramtui.probe.reads import EMPTY
 from vramtui.probe.report import NO_END
 from vramtui.probe.servers import LISTENS
 
@@ -285,7 +286,12 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     try:
         seconds, own, limit = time.monotonic() - began, result_of(ran), max(CHEAP, job.timeout or 0)
     except UserError:
-        if job.other_numbers or not any(place.is_open for place in ran.places):
+        if job.other_numbers == EMPTY or not any(place.is_open for place in ran.places):
+            raise
+        if job.other_numbers and any(place.takes_all for place in ran.places):
+            with contextlib.suppress(UserError), tempfile.TemporaryFile() as unread:  # a mask may say what is over
+                return _by_cuda(replace(job, other_numbers=EMPTY), device, count, tools, unread)
+        if job.other_numbers:
             raise
         # It may have divided by a number that reads as zero, or taken its logarithm.
         return _by_cuda(replace(job, other_numbers=NUMBERS[0][1]), device, count, tools, output)
@@ -314,8 +320,12 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
     is_proven, is_fixed = False, any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
     is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < limit
-    if is_cheap and not is_fixed and any(place.is_open for place in ran.places):
-        ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
+    if is_cheap and any(place.is_open for place in ran.places):
+        if not is_fixed:
+            ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
+        if job.other_numbers != EMPTY and any(place.takes_all and place.is_open for place in ran.places):
+            with contextlib.suppress(UserError):
+                ran = by_empty_masks(ran, own, rerun("with empty masks", EMPTY)[1])
     others = dict(ran.other_ways)
     conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
     for place in conditions:

@@ -172,6 +172,7 @@ class Values:
     def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
         self.epoch, self.rows, self.zero = 0, ROWS, ZERO  # which the probe, that imports nothing from here, asks about
+        self.holds = True  # in all places of an unknown mask, or in none
         self.entries: dict[int, StorageValue] = {}
         self.guessed_on_host = self.drawn_on_host = 0  # storages that were marked so far; numbers drawn
         self._operators: dict[Any, OperatorFacts] = {}
@@ -530,7 +531,7 @@ class Values:
                 continue
             if is_sample and known.numel() == 1 and one.numel() > 1:
                 with self._plainly():
-                    number = True if is_guess and one.dtype is self.torch.bool else known.item()
+                    number = True if is_guess and self.holds and one.dtype is self.torch.bool else known.item()
                 if not self.is_followed(one):
                     with self._plainly():
                         known = self._full([], number, dtype=one.dtype).expand(one.shape)  # noqa: PLW2901 - all alike
@@ -541,7 +542,7 @@ class Values:
             if one.numel() != known.numel() or is_written:
                 continue
             if self.is_followed(one):
-                if is_guess and one.dtype is self.torch.bool and one.numel() > 1:
+                if is_guess and self.holds and one.dtype is self.torch.bool and one.numel() > 1:
                     self.fill(one, True, is_guess=GUESS)
                 elif one.dtype is known.dtype:
                     self.put(one, known, is_guess=is_guess, epoch=epoch, is_new=True)
@@ -623,14 +624,14 @@ class Values:
         for one in out if isinstance(out, (list, tuple)) else (out,):
             if not self.is_plain(one):
                 continue
-            is_mask = one.dtype is self.torch.bool and one.numel() > 1
+            is_mask = one.dtype is self.torch.bool and (one.numel() > 1 or not self.holds)
             if not self.is_followed(one):
                 if is_mask:
                     with self._plainly():
-                        one.detach().fill_(True)
+                        one.detach().fill_(self.holds)
                 self.mark(one)
             elif is_mask and not facts.written and not facts.is_random:
-                self.fill(one, True, is_guess=GUESS)
+                self.fill(one, self.holds, is_guess=GUESS)
             elif facts.name == "topk" and one.dim() == 1 and not one.is_floating_point() and self._bring is not None:
                 with self._plainly():  # spread over all places, for the host may divide by them
                     places = self.torch.arange(1, len(one) + 1) * len(args[0]) // (len(one) + 1)
@@ -690,7 +691,7 @@ class Values:
         verdict = self._certain(facts.name, args)
         for one in outs:
             if self.is_plain(one):
-                is_mask = one.dtype is self.torch.bool and one.numel() > 1 and not engine.varies
+                is_mask = one.dtype is self.torch.bool and one.numel() > 1 and self.holds and not engine.varies
                 if one.dtype is self.torch.bool and (verdict is not None or is_mask):
                     with self._plainly():
                         one.detach().fill_(verdict is not False)

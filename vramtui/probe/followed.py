@@ -40,7 +40,7 @@ class Follower:
         self._torch, self._reads = torch, reads
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
-        self.value_of = self.values.value_of
+        self.value_of, self.values.holds = self.values.value_of, reads.holds
         self._others = load_shared("values").OtherNumbers(torch, how) if (how := reads.other_numbers) else None
         self.varies = self._others is not None
         self._launches: Any = ctypes.c_uint64(0)
@@ -400,11 +400,11 @@ def _count(torch: Any, reads: Any, values: Any, name: str, most: Any) -> Any:
     def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
         if reads.known_next is not None:
             return kernel.call_boxed(keys, *arguments, **named)
-        copy = values.value_of(arguments[0]) if name else None
+        copy = values.value_of(arguments[0], or_guess=not reads.holds) if name else None
         if copy is None:
             reads.count_here(takes_all=True)
             reads.use(reads.last, 1)
-            places = most(*arguments, **named)
+            places = most(*arguments, **named) if reads.holds or name != "nonzero" else 0
             places = min(places, 1) if reads.varies_here() and reads.other_numbers.startswith("falling") else places
         else:
             answer = getattr(getattr(torch.ops.aten, kind), overload or "default")(copy, *arguments[1:], **named)

@@ -46,6 +46,8 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
             return bool(ask(asked))
         if tensor.is_cuda and (values.is_guess(tensor) & values.rows or values.value_of(tensor) is not None):
             return bool(ask(asked))
+        if not reads.holds and values.is_guess(tensor):
+            return bool(ask(asked))
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
             who = who.f_back

@@ -22,6 +22,7 @@ ALL = "*"  # behind that file: all places were taken that there can be, as how m
 FOLLOWED, USES = "=", "?<!~^"
 # Numbers of cuDNN's: operations of convolutions, a graph, a plan, the first part of a convolution, a plan's workspace.
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
+EMPTY = "empty"  # instead of other numbers: no unknown mask holds anywhere
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
 ENGINE = "autograd/graph.py"  # whose threads have no frames: who runs it stands for them
 TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
@@ -59,6 +60,8 @@ class Reads:
         every, _, self._other_way = os.environ.get(OTHER_WAY, "1:").partition(":")
         self._every, self._loop = int(every), (0, False, 0)  # a frame, what it was answered first, and how often
         self.other_numbers, *self._not_varied = os.environ.get(OTHER_NUMBERS, "").split(":")
+        self.holds = self.other_numbers != EMPTY
+        self.other_numbers *= self.holds
         self._as_it_is: Any = None  # where the job read last what was not varied so far
         self._listen: Any = None
 

@@ -112,6 +112,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     convolutions: tuple[ConvolutionRun, ...] = ()
     other_ways: dict[ReadPlace, DryRun] = {}
     without_device: DryRun | None = None
+    empty: DryRun | None = None
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
     steps: int | None = None
     ended_after: float | None = None
@@ -389,6 +390,7 @@ def result_of(run: CudaRun) -> DryRun:
             if other is not None:
                 then = "out of memory" if other.out_of_memory else format_bytes(other.peak_allocated, 1)
                 by = "the other way" if place.is_condition else "with other numbers"
+                by = "with empty masks" if other is run.empty else by
                 if other.peak_allocated > allocated and loop_lines(place.path).get(place.line):
                     by = f"in up to {MOST_TURNS} turns"
                 ways = f" ({format_bytes(allocated, 1)}, {by} {then})"
@@ -468,6 +470,18 @@ def by_numbers(run: CudaRun, own: DryRun, varied: list[tuple[CudaRun, DryRun]]) 
     is_explained = any(place.decides for place in run.places)
     bounded = where(lambda one: one.decides or (one.is_open and not is_explained))
     return replace(bounded, other_ways={one: most for one in bounded.places if one.decides}), False
+
+
+def by_empty_masks(run: CudaRun, own: DryRun, empty: DryRun) -> CudaRun:
+    """The run, whose masks decide if the same job, in which no unknown mask holds anywhere, came to other figures."""
+    peak, masks = own.peak_allocated, [place for place in run.places if place.takes_all and place.is_open]
+    if is_alike(own, empty) or (empty.ended_after is not None and empty.peak_allocated < peak):
+        return run
+    ways = [(place, run.other_ways.get(place, empty)) for place in masks]
+    most = max(peak, empty.peak_allocated)
+    others = {place: other if other.peak_allocated > most else empty for place, other in ways}
+    places = tuple(replace(place, decides=place.decides or place in masks) for place in run.places)
+    return replace(run, places=places, other_ways={**run.other_ways, **others}, empty=empty)
 
 
 def workspaces_on_card(run: CudaRun) -> dict[str, int]:

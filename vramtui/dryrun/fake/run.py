@@ -21,9 +21,20 @@ from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
 from vramtui.dryrun.job_command import DryRunJob, Interpreter, RunTools, job_interpreter
 from vramtui.dryrun.reads import CHEAP, LONGER, NUMBERS, leads_on
-from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, is_alike
+from vramtui.dryrun.result import (
+    BOUNDED,
+    DECIDED,
+    PLACES_COUNTED,
+    ChildLine,
+    DryRun,
+    Progress,
+    TraceReads,
+    TraceRequest,
+    is_alike,
+)
 from vramtui.dryrun.shield import supervised
 from vramtui.probe.peak import is_own
+from vramtui.probe.reads import EMPTY
 
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
@@ -81,8 +92,17 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
         return result
     again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
     with tempfile.TemporaryFile() as unread:
-        others = with_other_numbers(lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet))
-    return by_numbers(result, reads, others)
+
+        def vary(how: str) -> tuple[DryRun, TraceReads]:
+            return _run_once(replace(request, other_numbers=how), again, unread, quiet)
+
+        own, result = result, by_numbers(result, reads, with_other_numbers(vary))
+        with contextlib.suppress(UserError):
+            empty = vary(EMPTY)[0] if any(PLACES_COUNTED in note for note in own.warnings) else own
+            if not is_alike(own, empty):
+                note = f"{BOUNDED}{format_bytes(empty.peak_allocated, 2)} allocated at the peak with empty masks"
+                return replace(result, warnings=(*result.warnings, note), bounded=True)
+    return result
 
 
 def with_other_numbers(rerun: Callable[[str], Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.fake.device.device import SIM
+from vramtui.dryrun.result import BOUNDED, PLACES_COUNTED
 from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import card_limits
@@ -151,7 +152,7 @@ class SimulatedMemory:
             name, line = operator.overloadpacket.__name__.strip("_"), self.user_line()
             where = f"{name} at {line}" if line else name
             self.bounded = True
-            self.warn(f"bounded: the size of {where} depends on data; all of {places:,} places are counted", same=where)
+            self.warn(f"{BOUNDED}the size of {where} {PLACES_COUNTED} {places:,} places are counted", same=where)
         return places
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:

@@ -33,7 +33,7 @@ from vramtui.dryrun.values import (
 )
 from vramtui.probe import guards
 from vramtui.probe.peak import is_own
-from vramtui.probe.reads import MOST_TURNS, OWN
+from vramtui.probe.reads import EMPTY, MOST_TURNS, OWN
 
 NOTE = (
     "the loop at {} ends at a value that is not computed here: it was ended after some {} rounds; what each "
@@ -56,7 +56,8 @@ class FakeValues(Values):
 
     def __init__(self, memory: SimulatedMemory, other_numbers: str = "") -> None:
         super().__init__(torch, lambda tensor: isinstance(tensor, FakeTensor))
-        self.others = OtherNumbers(torch, other_numbers) if other_numbers else None
+        self.holds = other_numbers != EMPTY
+        self.others = OtherNumbers(torch, other_numbers) if other_numbers and self.holds else None
         self.varies = self.others is not None
         self.falls = self.others is not None and self.others.falls  # where guessed conditions go the other way
         self._memory = memory
@@ -233,7 +234,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     def truth(plain: Any, tensor: torch.Tensor) -> bool:
         """Return the truth of a known value, else the one by which a healthy job goes on and does its work."""
         share = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
-        if not isinstance(share, FakeTensor) or share.numel() != 1 or values.value_of(share) is not None:
+        is_fake = isinstance(share, FakeTensor) and share.numel() == 1
+        if not is_fake or values.value_of(share, or_guess=not values.holds) is not None:
             return bool(plain(tensor))
         frame = sys._getframe(2)
         how = {"is_torch": frame.f_code.co_filename.startswith(_TORCH), "goes_other_way": values.falls}

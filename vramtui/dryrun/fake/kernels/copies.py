@@ -311,7 +311,8 @@ def _index(call: Any) -> Any:
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
             written = getattr(call.memory.find(index), "places", None)
-            count = call.memory.bound(index.numel(), call.func) if written is None else written
+            most = index.numel() * call.memory.values.holds
+            count = call.memory.bound(most, call.func) if written is None else written
             places += [tensor.new_empty([count], dtype=torch.int64)] * index.dim()
         else:
             places.append(index)
@@ -357,12 +358,14 @@ def _packed(call: Any) -> Any:
 def bounded(call: Any) -> Any:
     """Give an operator's outputs at their bound; NotImplemented if it has none."""
     tensor, bound, name = call.args[0], call.memory.bound, call.func.name().partition(".")[0]
+    holds = call.memory.values.holds
     if rule := _BOUNDS.get(name):
         return rule(call)
     if name == "aten::nonzero":  # the transposed one of [dimensions, places] (ATen/native/cuda/Nonzero.cu)
-        return tensor.new_empty([tensor.dim(), bound(tensor.numel(), call.func)], dtype=torch.int64).t()
+        return tensor.new_empty([tensor.dim(), bound(tensor.numel() * holds, call.func)], dtype=torch.int64).t()
     if name == "aten::masked_select":
-        return tensor.new_empty([bound(torch.broadcast_shapes(*(one.shape for one in call.args)).numel(), call.func)])
+        places = torch.broadcast_shapes(*(one.shape for one in call.args)).numel()
+        return tensor.new_empty([bound(places * holds, call.func)])
     if name == "aten::bincount":  # `minlength` is taken to bound the values
         kind = torch.int64 if call.argument("weights") is None else torch.float64
         return tensor.new_empty([bound(max(int(call.argument("minlength")), 1), call.func)], dtype=kind)
