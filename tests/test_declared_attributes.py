@@ -26,7 +26,6 @@ def class_bodies(module: str) -> dict[str, ast.ClassDef]:
 
 
 def assigned(method: ast.AST) -> Iterator[str]:
-    """The attributes that a method assigns on `self`."""
     for node in ast.walk(method):
         if (
             isinstance(node, ast.Attribute)

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.warm_torch import ask
 from vramtui.core.base.errors import UserError
-from vramtui.dryrun.fake.run import by_numbers, with_other_numbers
+from vramtui.dryrun.fake.run import by_other_runs
 from vramtui.dryrun.result import ChildLine, DryRun, TraceReads, TraceRequest
 from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
@@ -28,7 +28,7 @@ class WarmTraces:
             return answer.result, answer.reads
 
         result, reads = ran()
-        return by_numbers(result, reads, with_other_numbers(ran)) if reads.lines else result
+        return by_other_runs(result, reads, ran)
 
     def answer(self, request: TraceRequest, before: str = "") -> ChildLine:
         """The trace's last line, after `before`, which is Python, has run in the fork as it is."""

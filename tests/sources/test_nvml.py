@@ -382,7 +382,6 @@ class _Driver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
-    """One that tells of process 7."""
     made = _Driver([(7, 100, 40)])
     monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(**{CALL: made}))
     return made

@@ -33,14 +33,12 @@ def card(index: int, **changed: str) -> dict[str, str]:
 
 
 def install(folder: Path) -> None:
-    """Make `nvidia-smi` a command of this folder."""
     program = folder / "nvidia-smi"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{__file__}" "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
 def say(text: str) -> None:
-    """Print a line."""
     sys.stdout.write(text + "\n")
 
 

@@ -106,7 +106,6 @@ class StubGpu:
         self.fail(GPU_IS_LOST, EVERY_CALL)
 
     def lines(self, index: int) -> Iterator[str]:
-        """This device as the library reads it."""
         yield f"gpu {self.name}"
         yield f"uuid {self.uuid or f'GPU-57ab{index:04d}-0000-4000-8000-{index:012d}'}"
         yield f"bus {self.bus or f'00000000:{0x10 + index:02X}:00.0'}"
@@ -164,7 +163,6 @@ class World:
     spoils: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The file that the library reads."""
         lines = [f"driver {self.driver}", f"cuda {self.cuda}", f"init {self.init}"]
         lines += _fault_lines(self.faults, self.hangs, self.spoils)
         for index, gpu in enumerate(self.gpus):

@@ -60,7 +60,6 @@ class Nvml:
         return (None, ABSENCES.get(code, "failed")) if code else (result.value, "")
 
     def text(self, name: str, *arguments: object) -> str | None:
-        """Return the text of a call that fills a buffer."""
         buffer = ctypes.create_string_buffer(96)
         code = self.call(name, *arguments, buffer, 96)
         return None if code else plain(buffer.value)

@@ -120,7 +120,6 @@ TITLES: dict[Kind, str] = {
 
 
 def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:
-    """Return `alerts`, without those about predictions if these are off."""
     return tuple(alert for alert in alerts if not (is_monitor and alert.kind in PREDICTED))
 
 

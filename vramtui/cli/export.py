@@ -141,7 +141,6 @@ MOST_CLIENTS = 64
 
 
 def tls_context(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
-    """The TLS context of each client's connection; None without a certificate."""
     if certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -240,7 +240,6 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", options: PsOptions)
 
 
 def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
-    """The document of several hosts."""
     from vramtui.records.export.plain import ps_document
 
     documents = (

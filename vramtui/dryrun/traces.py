@@ -20,8 +20,6 @@ Job = tuple[Workload, Device]
 
 
 class FinishedTrace(msgspec.Struct, frozen=True):
-    """A finished trace, as an estimate and whole."""
-
     estimate: Estimate
     result: DryRun
 

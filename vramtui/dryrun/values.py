@@ -133,8 +133,6 @@ class OtherNumbers:
 
 
 class OperatorFacts(NamedTuple):
-    """Facts of an operator from its schema."""
-
     is_view: bool  # its result is a view, or it changes which memory a tensor is, and it writes nothing
     is_random: bool  # its result is drawn, or is memory that holds nothing yet
     is_new: bool  # its result is drawn or holds one number, whatever it is given

@@ -425,7 +425,6 @@ class MoeModule(Module, frozen=True, kw_only=True):
         return tuple(parts)
 
     def shared_expert(self) -> MlpModule:
-        """The expert that every token is sent to."""
         return MlpModule(name="shared_", hidden=self.hidden, width=self.shared, gated=self.gated)
 
     def adapted(self) -> MlpModule:

@@ -321,7 +321,6 @@ class Predictor:
         return not unfollowed(workload)
 
     def knows_total(self, workload: Workload, device: Device) -> bool:
-        """Return whether `total` and `fit` cost nothing."""
         return (workload, device) in self._totals
 
     def largest_batch(self, workload: Workload, device: Device) -> MaxBatchSearch | None:

@@ -699,7 +699,6 @@ def difference_between(before: str, after: str, before_name: str, after_name: st
 
 
 def name_for(title: str) -> str:
-    """Return a file name for any title."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in title).strip("-._")
     return name[:100] or "model"
 

@@ -233,7 +233,6 @@ def own_setting(name: str, value: str | None) -> tuple[str, bool]:
 
 
 def flag_named(name: str) -> JobFlag | None:
-    """Return the flag of that name, whatever its dashes and case."""
     return BY_NAME.get(name.lstrip("-").lower().replace("_", "-"))
 
 

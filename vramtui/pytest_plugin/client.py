@@ -197,8 +197,6 @@ class VramRun:
 
 
 class VramFixture:
-    """The fixture `vram` of one test."""
-
     def dry_run(self, *arguments: Any, **options: Any) -> DryRun:  # noqa: ANN401 - those of `vramtui.dry_run`
         """Run `vramtui.dry_run`; an error fails the test in one sentence."""
         try:

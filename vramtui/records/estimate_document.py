@@ -41,7 +41,6 @@ def estimate_document(preset: PresetFile, answers: Iterable[Estimate], device: D
 
 
 def device_document(device: Device) -> Printed:
-    """The card, as every document has it."""
     capability = ".".join(map(str, device.capability))
     return {"name": device.name, "capability": capability, "total_memory": device.total_memory}
 

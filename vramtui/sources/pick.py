@@ -99,7 +99,6 @@ class MergedSource:
         return first.look(gpu_uuid) if isinstance(first, readings.FastSource) else {}
 
     def measure_traffic(self, gpu_uuid: str) -> readings.PcieTraffic | readings.Absence:
-        """Return one card's PCIe traffic, if its driver measures that."""
         first = self._sources[0]
         return (
             first.measure_traffic(gpu_uuid) if isinstance(first, readings.TrafficSource) else readings.Absence.NOT_ASKED

@@ -72,7 +72,6 @@ dist.all_gather([torch.empty(1 << 20, device="cuda")], torch.randn(1 << 20, devi
 
 
 def follow(folder: Path, text: str, *arguments: str) -> None:
-    """Trace as rank 0 of eight."""
     script = folder / "script.py"
     script.write_text(text, encoding="utf-8")
     WARM.trace(TraceRequest(path=str(script), arguments=arguments, device=card("H200"), ranks=8))

@@ -242,7 +242,6 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 
 
 def _left_out(case: list[Any]) -> tuple[Convolved, int]:
-    """A convolution of LEFT_OUT and its dimensions."""
     dimensions, dtype, images, inputs, outputs, size, padding, window, stride, dilation, after, _ = case
     form = ConvolutionForm(
         card="h100",

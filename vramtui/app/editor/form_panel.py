@@ -245,8 +245,6 @@ class Totals(Framed[View], can_focus=True):
 
 
 class TotalLine(Lines[View]):
-    """Total and verdict in one line, for narrow terminals."""
-
     _look: EditorView | None = None
 
     def read(self, look: EditorView) -> None:

@@ -564,8 +564,6 @@ class RowGroups(RowsOnDemand):
 
 
 class GroupChoice:
-    """The user's choice of grouping, `by`, and the open groups."""
-
     __slots__ = ("_opened", "_rows", "by")
 
     def __init__(self, by: Grouping) -> None:

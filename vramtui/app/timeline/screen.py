@@ -280,7 +280,6 @@ class Largest(Framed[TimelineView]):
 
 
 def at_peak(estimate: Estimate) -> list[Part]:
-    """The parts at the peak, largest first."""
     return sorted((part for part in estimate.parts if part.at_peak > 0), key=lambda part: -part.at_peak)
 
 

@@ -174,9 +174,6 @@ class TraceJobs(Feature):
         threading.Thread(target=run, name="trace", daemon=True).start()
 
     def command_of(self, pid: int, command: str) -> JobCommand:
-        """The command of the process `pid` of this machine, shown as `command`; UserError if nothing traces here, the
-        process is another user's or elsewhere, or it runs no Python script.
-        """
         if self._tracer is None:
             raise UserError(NO_TRACER)
         return self._tracer.command_of(pid, command)

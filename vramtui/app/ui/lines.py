@@ -63,7 +63,6 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         return None
 
     def titles(self, view: Shown) -> tuple[str, str]:
-        """Return the titles of the frame, above and below."""
         return self._titles
 
     def redraw(self) -> None:

@@ -392,7 +392,6 @@ class ViewScreen(CurrentSize, Screen[None]):
             self.show(view, self.palette)
 
     def panels_view(self, view: View) -> object:
-        """Return what the panels draw: `view` itself, or the screen's own."""
         return view
 
     def show(self, view: View, palette: Palette) -> None:

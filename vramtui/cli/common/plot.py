@@ -59,8 +59,6 @@ def colour_wanted() -> bool:
 
 
 class Bars:
-    """Draws bars, with or without colours."""
-
     def __init__(self, *, colour: bool | None = None) -> None:
         self.colour = colour_wanted() if colour is None else colour
 

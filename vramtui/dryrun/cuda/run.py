@@ -22,6 +22,7 @@ from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
+from vramtui.dryrun import result as results
 from vramtui.dryrun.child import probed_environment, run_supervised
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import (
@@ -35,19 +36,6 @@ from vramtui.dryrun.cuda.environment import (
 )
 from vramtui.dryrun.job_command import DryRunJob, RunTools
 from vramtui.dryrun.reads import HEALTHY, NUMBERS, ConvolutionRun, ReadPlace, leads_on, read_places
-from vramtui.dryrun.result import (
-    BOUNDED,
-    CATEGORIES,
-    SMALL,
-    DryRun,
-    LiveAllocation,
-    TraceRow,
-    differing_batches,
-    growth,
-    is_alike,
-    range_note,
-    repeated,
-)
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
 from vramtui.estimators.analytic.sizes.partition import communicator_bytes, nccl_spread
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
@@ -110,9 +98,9 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[DriverReport, ...]
     places: tuple[ReadPlace, ...] = ()
     convolutions: tuple[ConvolutionRun, ...] = ()
-    other_ways: dict[ReadPlace, DryRun] = {}
-    without_device: DryRun | None = None
-    empty: DryRun | None = None
+    other_ways: dict[ReadPlace, results.DryRun] = {}
+    without_device: results.DryRun | None = None
+    empty: results.DryRun | None = None
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
     steps: int | None = None
     ended_after: float | None = None
@@ -233,7 +221,7 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     return tuple(processes.values())
 
 
-def result_of(run: CudaRun) -> DryRun:
+def result_of(run: CudaRun) -> results.DryRun:
     """The job's result, in the form of both engines.
 
     Raises:
@@ -284,7 +272,7 @@ def result_of(run: CudaRun) -> DryRun:
         if end.device == shown.index:
             row, in_use = summaries.get((end.phase, end.step), {}), end.allocated or 0
             rows.append(
-                TraceRow(
+                results.TraceRow(
                     phase=end.phase,
                     step=end.step if end.phase != "build" else -1,
                     allocated=in_use,
@@ -323,15 +311,15 @@ def result_of(run: CudaRun) -> DryRun:
         low = min(low, allocated)
         line = at_peak[1] if allocated - low > high - allocated else highest
         convolved = "" if run.convolutions else WITHOUT_DEVICE_NOTE
-        note = range_note(low, allocated, high, f"by what convolutions may take on a GPU, the most at {line}")
-        if run.convolutions and note.startswith(BOUNDED):
+        note = results.range_note(low, allocated, high, f"by what convolutions may take on a GPU, the most at {line}")
+        if run.convolutions and note.startswith(results.BOUNDED):
             bounds[line] = low, high
             convolved = note + TRIED_NOTE * any(one.mode == "trial" for one in run.convolutions)
         elif run.convolutions:
             notes.append(note)
     cyclic, freed = known.get("garbage", (0, 0))
     why = GARBAGE_NOTE.format(format_bytes(max(cyclic, freed)))
-    notes.append(range_note(allocated - cyclic, allocated, allocated + freed, f"as {why}"))
+    notes.append(results.range_note(allocated - cyclic, allocated, allocated + freed, f"as {why}"))
     not_modelled = [(name, caller) for name, caller in calls if name != DEVICE_ENGINES]
     is_settled = run.steps_done >= SETTLED[0] and 0 < (run.steps or 0) <= SETTLED[1]
     passes = known.get("passes", {})
@@ -345,7 +333,7 @@ def result_of(run: CudaRun) -> DryRun:
     is_whole = run.steps is not None and not (run.cut_short or run.code or run.serves or run.ended_after is not None)
     unknown = ALL_TAKEN * (text is not None and any(place.takes_all for place in deciding))
     if repeats and (passes["is_end"] or run.ended_after is not None):
-        notes.append(repeated(passes, "there" if passes["is_end"] else f"after {run.ended_after:g} s"))
+        notes.append(results.repeated(passes, "there" if passes["is_end"] else f"after {run.ended_after:g} s"))
     elif run.ended_after is not None:
         doubts.append(f"it was ended after {run.ended_after:g} s")
         if text is None and torch and passes.get("awaits_step", True) and not (run.serves or run.steps_done):
@@ -400,9 +388,9 @@ def result_of(run: CudaRun) -> DryRun:
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
-    notes += [convolved, *differing_batches([row for row in rows if row.step > 0])]
-    notes += growth(rows if run.cut_short else ())
-    return DryRun(
+    notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0])]
+    notes += results.growth(rows if run.cut_short else ())
+    return results.DryRun(
         engine="cuda",
         torch=torch,
         device=run.device.name,
@@ -426,9 +414,9 @@ def result_of(run: CudaRun) -> DryRun:
         unknown=unknown,
         doubts=tuple(doubts),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
-        largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
+        largest=tuple(msgspec.convert(known.get("largest", []), list[results.LiveAllocation])),
         warnings=tuple(filter(None, notes)),
-        bounded=bool(unknown or not_modelled) or any(one.startswith(BOUNDED) for one in notes),
+        bounded=bool(unknown or not_modelled) or any(one.startswith(results.BOUNDED) for one in notes),
         bounds=bounds,
         cut_short=run.cut_short,
         out_of_memory=text,
@@ -439,7 +427,7 @@ def result_of(run: CudaRun) -> DryRun:
     )
 
 
-def by_numbers(run: CudaRun, own: DryRun, varied: list[tuple[CudaRun, DryRun]]) -> tuple[CudaRun, bool]:
+def by_numbers(run: CudaRun, own: results.DryRun, varied: list[tuple[CudaRun, results.DryRun]]) -> tuple[CudaRun, bool]:
     """The run, and whether it is proven that no number that it read decides but by a condition: by runs of the same job
     that read other numbers and asked for the same memory. Where none of a kind ends well, each that is not only shown
     may. `own` is the result of the run, and each of the others has its own.
@@ -454,8 +442,8 @@ def by_numbers(run: CudaRun, own: DryRun, varied: list[tuple[CudaRun, DryRun]]) 
     fixed = {(place.path, place.line) for one in (run, *others) for place in one.places if place.is_fixed}
     conditions = [place for place in run.places if place.is_condition and not place.takes_all]
 
-    def is_same(one: CudaRun, result: DryRun) -> bool:
-        is_like = 0 < own.events < MOST_EVENTS and one.ended_after is None and is_alike(own, result)
+    def is_same(one: CudaRun, result: results.DryRun) -> bool:
+        is_like = 0 < own.events < MOST_EVENTS and one.ended_after is None and results.is_alike(own, result)
         if one is not others[0] and any(place.is_condition and place.takes_all for place in run.places):
             return is_like  # with numbers that fall each mask has one place
         if conditions or one.steps_done != run.steps_done:  # the same may be done more or less often
@@ -472,10 +460,10 @@ def by_numbers(run: CudaRun, own: DryRun, varied: list[tuple[CudaRun, DryRun]]) 
     return replace(bounded, other_ways={one: most for one in bounded.places if one.decides}), False
 
 
-def by_empty_masks(run: CudaRun, own: DryRun, empty: DryRun) -> CudaRun:
+def by_empty_masks(run: CudaRun, own: results.DryRun, empty: results.DryRun) -> CudaRun:
     """The run, whose masks decide if the same job, in which no unknown mask holds anywhere, came to other figures."""
     peak, masks = own.peak_allocated, [place for place in run.places if place.takes_all and place.is_open]
-    if is_alike(own, empty) or (empty.ended_after is not None and empty.peak_allocated < peak):
+    if results.is_alike(own, empty) or (empty.ended_after is not None and empty.peak_allocated < peak):
         return run
     ways = [(place, run.other_ways.get(place, empty)) for place in masks]
     most = max(peak, empty.peak_allocated)
@@ -493,7 +481,7 @@ def workspaces_on_card(run: CudaRun) -> dict[str, int]:
         less, more = workspace_on_card(one.call, one.direction, one.mode, card, release_of(torch))
         if less == more and one.mode == "chosen":
             known[one.key] = less
-            is_other |= abs(less - one.taken) > SMALL * peak
+            is_other |= abs(less - one.taken) > results.SMALL * peak
     return known if is_other else {}
 
 
@@ -502,4 +490,4 @@ def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:
     if not parts or not total:  # the probe was not heard
         return {}
     rest = total - sum(parts.values())
-    return {**dict.fromkeys(CATEGORIES, 0), **parts, "temporaries": max(0, parts.get("temporaries", 0) + rest)}
+    return {**dict.fromkeys(results.CATEGORIES, 0), **parts, "temporaries": max(0, parts.get("temporaries", 0) + rest)}

@@ -88,20 +88,23 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     began = time.monotonic()
     result, reads = _run_once(request, job, output, tools)
     seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
-    if not reads.lines or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > limit:
+    if not (reads.lines or reads.bounded) or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > limit:
         return result
     again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
     with tempfile.TemporaryFile() as unread:
+        return by_other_runs(
+            result, reads, lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet)
+        )
 
-        def vary(how: str) -> tuple[DryRun, TraceReads]:
-            return _run_once(replace(request, other_numbers=how), again, unread, quiet)
 
-        own, result = result, by_numbers(result, reads, with_other_numbers(vary))
-        with contextlib.suppress(UserError):
-            empty = vary(EMPTY)[0] if any(PLACES_COUNTED in note for note in own.warnings) else own
-            if not is_alike(own, empty):
-                note = f"{BOUNDED}{format_bytes(empty.peak_allocated, 2)} allocated at the peak with empty masks"
-                return replace(result, warnings=(*result.warnings, note), bounded=True)
+def by_other_runs(own: DryRun, reads: TraceReads, rerun: Callable[[str], tuple[DryRun, TraceReads]]) -> DryRun:
+    """The result, as `by_numbers` has it, and what the job takes if no unknown mask holds anywhere."""
+    result = by_numbers(own, reads, with_other_numbers(rerun)) if reads.lines else own
+    with contextlib.suppress(UserError):
+        empty = rerun(EMPTY)[0] if any(PLACES_COUNTED in note for note in own.warnings) else own
+        if not is_alike(own, empty):
+            note = f"{BOUNDED}{format_bytes(empty.peak_allocated, 2)} allocated at the peak with empty masks"
+            return replace(result, warnings=(*result.warnings, note), bounded=True)
     return result
 
 

@@ -184,8 +184,6 @@ DEFAULT = AllocatorConfig()
 
 
 class CachingAllocator:
-    """One device's caching allocator."""
-
     def __init__(self, total_memory: int, config: AllocatorConfig = DEFAULT, release: tuple[int, int] = RULES) -> None:
         self.config = config
         self.release = release

@@ -92,7 +92,6 @@ class DeviceMemory:
 
     @property
     def free(self) -> int:
-        """Bytes that are free in this heap."""
         return self.total - self.used
 
     def take_addresses(self, size: int) -> int:

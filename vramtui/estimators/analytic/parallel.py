@@ -490,7 +490,6 @@ def has_policy(run: TrainRun, sharing: Sharing) -> bool:
 
 
 def written_run(run: TrainRun, sharing: Sharing) -> TrainRun:
-    """The run as the gathered weights see it."""
     return msgspec.structs.replace(run, precision=HALVES[run.precision]) if has_policy(run, sharing) else run
 
 

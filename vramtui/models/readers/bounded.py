@@ -32,7 +32,6 @@ class DamagedError(Exception):
 
 
 def path_text(path: Path) -> str:
-    """`path` made safe for a sentence."""
     return printable(str(path))
 
 

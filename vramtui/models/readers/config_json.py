@@ -377,8 +377,6 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Contents of a config.json."""
-
     architecture: str  # as it names it
     model: Table  # a `[model]` table
     precision: str | None = None  # what its weights are kept in, as a preset writes it; None if it does not tell

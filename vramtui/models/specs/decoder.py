@@ -64,7 +64,6 @@ def decoder_spec(model: kinds.TransformerModel) -> specs.ModelSpec:
 
 
 def attention_of(model: kinds.TransformerModel) -> specs.AttentionModule | specs.MlaModule:
-    """The attention of its blocks, which all have the same."""
     modules = decoder_spec(model).blocks[0].modules
     return next(module for module in modules if isinstance(module, specs.AttentionModule | specs.MlaModule))
 

@@ -155,7 +155,6 @@ def recurrent_module(shape: Shape, layer: kinds.Recurrent) -> spec.RecurrentModu
 
 
 def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tuple[int, int, int]:
-    """An image's three sizes."""
     if len(shape) != 3:
         raise UserError(f"model.layers: {what} needs {wanted}, and here the shape is {shape}")
     return shape[0], shape[1], shape[2]

@@ -41,7 +41,6 @@ def hub_home(environ: Mapping[str, str]) -> Path:
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
-    """The folder of the cached repositories."""
     folder = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
     return path_named(folder) if folder else hub_home(environ) / "hub"
 
@@ -209,7 +208,6 @@ def find_in_ollama(name: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def names_in_ollama(environ: Mapping[str, str]) -> Iterator[str]:
-    """Every tag, as `ollama list` names it."""
     for folder in _ollama_folders(environ):
         for manifest in (folder / "manifests").glob("*/*/*/*"):
             host, owner, model, tag = manifest.parts[-4:]

@@ -28,18 +28,8 @@ from vramtui.models.readers.bounded import open_plain, path_text
 from vramtui.models.specs.decoder import decoder_spec, linear_layers, resolve_target_modules
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.models.stores.resolve import is_repository
+from vramtui.presets.importers import command_lines
 from vramtui.presets.importers import process_offers as offers
-from vramtui.presets.importers.command_lines import (
-    LONGEST,
-    OLLAMA,
-    Option,
-    Pasted,
-    command_in,
-    containers_in,
-    is_command,
-    read_command_line,
-    service_in,
-)
 from vramtui.presets.importers.flags import FILE_KEYS, LAUNCHED, MODEL_KEYS
 from vramtui.presets.importers.job_files import (
     files_of,
@@ -92,7 +82,7 @@ def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
     """Return the place of the process `pid`; None if it does not run `command` on this host, or is not readable."""
     place = proc / str(pid)
     run = _words(place)
-    if not run or (" ".join(run) != command and run != read_command_line(command).words):
+    if not run or (" ".join(run) != command and run != command_lines.read_command_line(command).words):
         return None
     try:
         at_root = str((place / "root").readlink()) == "/"
@@ -100,11 +90,13 @@ def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
     except OSError:
         return None
     root = "" if at_root else str(place / "root")
-    lines = read_file(f"{place}/environ", LONGEST).decode(errors="replace").split("\0")
+    lines = read_file(f"{place}/environ", command_lines.LONGEST).decode(errors="replace").split("\0")
     variables = (line.partition("=") for line in lines)
     known = {name: value for name, _, value in variables if name in STORES or re.fullmatch(r"\w+", value)}
     paths = {name: f"{root}{known[name]}" for name in STORES if known.get(name, "").startswith("/")}
-    return JobPlace(folder, root, paths | {name: value for name, value in known.items() if name in OLLAMA})
+    return JobPlace(
+        folder, root, paths | {name: value for name, value in known.items() if name in command_lines.OLLAMA}
+    )
 
 
 def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path | None]:
@@ -119,7 +111,7 @@ def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path
 
 def _words(place: Path) -> tuple[str, ...]:
     """The command line of a process; empty if it is not readable."""
-    words = read_file(f"{place}/cmdline", LONGEST).rstrip(b"\0").split(b"\0")
+    words = read_file(f"{place}/cmdline", command_lines.LONGEST).rstrip(b"\0").split(b"\0")
     return tuple(word.decode(errors="replace") for word in words) if words != [b""] else ()
 
 
@@ -127,19 +119,19 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
     """Derive the preset of a running process of this host, by its command line or, for a server's or launcher's worker,
     those of the processes of the same user above it; None if they name no model that this user may read.
     """
-    is_worker = _WORKER.search(command[:LONGEST]) is not None
+    is_worker = _WORKER.search(command[: command_lines.LONGEST]) is not None
     for _ in range(1 + MOST_ABOVE * is_worker):
         text, place = command, place_of(pid, command, proc)
         if place is not None and "vllm" in command.lower():
             # The release of vLLM next to the interpreter or script of the process.
-            words = (*read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
+            words = (*command_lines.read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
             folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
             names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
             text += next((f" engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
         elif place is not None and "ollama" in command:
-            text += "".join(f" {name}={place.environ[name]}" for name in OLLAMA if name in place.environ)
+            text += "".join(f" {name}={place.environ[name]}" for name in command_lines.OLLAMA if name in place.environ)
         preset_file = derived_preset(text if place is None else with_options_of_files(text, place.find), place)
-        match = re.search(rb"^PPid:\s*(\d+)$", read_file(f"{proc}/{pid}/status", LONGEST), re.MULTILINE)
+        match = re.search(rb"^PPid:\s*(\d+)$", read_file(f"{proc}/{pid}/status", command_lines.LONGEST), re.MULTILINE)
         above = int(match[1]) if match else 0
         if preset_file is not None or above <= 1:
             return preset_file
@@ -154,7 +146,7 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
     """Return why `derive` finds no preset: what the command line lacks, or whose files cannot be read; empty if it
     names no model.
     """
-    line = read_command_line(command)
+    line = command_lines.read_command_line(command)
     option = offers.model_named(line, offers.family_of(line))
     if option is None:
         return ""
@@ -177,7 +169,7 @@ def why_none(pid: int, command: str, proc: Path = PROC) -> str:
     return "model file not found"
 
 
-def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
+def preset_of_command(pasted: command_lines.Pasted, *, hub: bool = False) -> PresetFile:
     """Return the job of a pasted command, with what it does not use in the notes; paths are this shell's.
 
     Raises:
@@ -185,7 +177,7 @@ def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
     """
     place = JobPlace(Path.cwd(), "", {name: os.environ[name] for name in STORES if name in os.environ})
     command = with_options_of_files(pasted.command, place.find)
-    line = read_command_line(command)
+    line = command_lines.read_command_line(command)
     if pasted.gpus is not None and line.find(*LAUNCHED) is None:
         command += f" num_gpus={pasted.gpus}"
     derived = derived_preset(command, place, hub=hub)
@@ -231,22 +223,22 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
     that is known or asked for; its run from its flags.
     """
     files = files_of(command, place.find)[0] if place is not None else ()
-    line = with_models_of(read_command_line(command), files)
+    line = with_models_of(command_lines.read_command_line(command), files)
     family = offers.family_of(line)
     if family == "tensorrt-llm":
         return None
     kind = offers.run_kind(line, family)
     option = offers.model_named(line, family)
     if option is not None and family == "torchtune" and (recipe := _RECIPE.match(option.value)):
-        option = Option(option.name, f"{recipe[1].replace('_', '.')} {recipe[2]}", option.flag)
+        option = command_lines.Option(option.name, f"{recipe[1].replace('_', '.')} {recipe[2]}", option.flag)
     # Words that may name the model, the surest first: its option, a model's file or folder, the script's folder.
     words = (
         word
         for word in line.words[1:MOST_WORDS]
         if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh")))
     )
-    candidates = [*([option] if option is not None else []), *(Option("", word, word) for word in words)]
-    candidates += [Option("", "config.json", "config.json in its folder")] * line.script.endswith(".py")
+    candidates = [*([option] if option is not None else []), *(command_lines.Option("", word, word) for word in words)]
+    candidates += [command_lines.Option("", "config.json", "config.json in its folder")] * line.script.endswith(".py")
     library = PresetLibrary()
     for named in candidates:
         model, preset = None, None
@@ -332,30 +324,30 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
     Raises:
         UserError: there is none, or it does not state a job that is known.
     """
-    file, service = COMPOSED.fullmatch(text) if exists(text) or not is_command(text) else None, ""
+    file, service = COMPOSED.fullmatch(text) if exists(text) or not command_lines.is_command(text) else None, ""
     if file is not None:
         text, service = file[1], file[2] or ""
         path = Path(text)
         tables = read_tables(path, text)
-        tables = tables if "services" in tables else {"services": containers_in(tables), **tables}
+        tables = tables if "services" in tables else {"services": command_lines.containers_in(tables), **tables}
         if isinstance(tables["services"], dict) and tables["services"]:
-            return preset_of_command(service_in(tables, printable(path.name), service), hub=hub)
+            return preset_of_command(command_lines.service_in(tables, printable(path.name), service), hub=hub)
         return preset_of_job_file(path, library, hub=hub)
     if text.endswith(OPTION_FILES) and is_plain_file(Path(text)) and (command := options_in_file(Path(text), text)):
-        return preset_of_command(Pasted(shlex.join(command)), hub=hub)
+        return preset_of_command(command_lines.Pasted(shlex.join(command)), hub=hub)
     if text.endswith(SCRIPTS) and is_plain_file(Path(text)):
         with open_plain(Path(text), text)[0] as log:
             script = log.read(LOG.size).decode("utf-8", "replace")
         if not text.endswith(LOGS):
-            return preset_of_command(command_in(script), hub=hub)
+            return preset_of_command(command_lines.command_in(script), hub=hub)
         if stated := job_of(script).command:  # a server's arguments as it printed them
-            return preset_of_command(Pasted(stated), hub=hub)
+            return preset_of_command(command_lines.Pasted(stated), hub=hub)
         if not text.endswith(".txt"):  # which may be any text
             raise UserError(
                 f"{printable(text)} is not a start-up log of vLLM, SGLang or llama.cpp that names its model"
             )
-    if is_command(text) and text not in library and not exists(text):
-        return preset_of_command(command_in(text), hub=hub)
+    if command_lines.is_command(text) and text not in library and not exists(text):
+        return preset_of_command(command_lines.command_in(text), hub=hub)
     return preset_named(text, library, hub=hub)
 
 

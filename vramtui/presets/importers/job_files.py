@@ -216,7 +216,6 @@ def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def files_named(line: CommandLine) -> tuple[str, ...]:
-    """The configuration files that a command line names, in their order."""
     names = [option.value for option in line.options if option.name in FILE_OPTIONS]
     for before, word in zip(line.words, line.words[1:], strict=False):
         behind = not before.startswith("-") and not word.startswith("-") and "=" not in word

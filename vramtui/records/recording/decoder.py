@@ -382,7 +382,6 @@ class Recording:
         return self.fraction
 
     def wait(self) -> None:
-        """Wait until all of it is read."""
         while self.reading is not None and self._thread is not None:
             self._thread.join()
 

@@ -191,7 +191,6 @@ def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
-    """The program of a decoder-only transformer that is trained."""
     if run.quantization is not None and run.lora is None:
         raise UserError(
             f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora] (--qlora)"

@@ -161,7 +161,6 @@ def engine_release(run: ServeRun, engine: str, example: str) -> tuple[int, ...]:
 
 
 def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
-    """Refuse settings that vLLM and SGLang do not have."""
     names = ("gpu_layers", "tensor_split", "cpu_moe", "no_kv_offload", "mmproj", "attention", "kv_cache_v")
     for name in names:
         if getattr(run, name) != getattr(ServeRun(), name):

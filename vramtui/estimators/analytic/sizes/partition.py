@@ -197,7 +197,6 @@ ELSEWHERE, SPREAD_ELSEWHERE = 128 * MIB, 100 * MIB
 
 
 def nccl_bytes(ranks: int, capability: tuple[int, int]) -> int:
-    """Bytes of NCCL's buffers and channels; none for a single rank."""
     return 0 if ranks == 1 else COMMUNICATORS if capability in MEASURED_ON else ELSEWHERE
 
 
@@ -213,7 +212,6 @@ def communicator_bytes(capability: tuple[int, int]) -> tuple[int, int]:
 
 
 def nccl_part(ranks: int, capability: tuple[int, int], more: int = 0) -> Part:
-    """NCCL's part of an estimate, with `more` bytes."""
     size = nccl_bytes(ranks, capability) + more
     return Part(
         name="nccl",
