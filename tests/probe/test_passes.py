@@ -30,6 +30,7 @@ session._hooks.put_on()
 net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
 [part(torch.ones(1, 2)) for part in (net, net, net[0])][0].sum().backward()
 step, forget = torch.optim.Adam(net.parameters()).step, session._hooks.counts.clear
+wrapper = type("Wrapper", (torch.optim.SGD,), {"__init__": lambda self: vars(self).update(optimizer=step.__self__)})()
 awaits = [(session._awaits_step(), act())[0] for act in (step, step, forget, forget)]
 type("Mock", (torch.optim.SGD,), {"add_param_group": lambda *_: None})([torch.zeros(1)]).step()
 print(*map(int, awaits), session._hooks.steps)

@@ -150,7 +150,8 @@ def dry_run(
                 exit_codes.fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
             exit_codes.say(f"{where}{answer.error}")
     if not json and show_output and any(one.result and one.result.cut_short for one in answers):
-        sys.stderr.write(f"note: ended after step {steps}; --steps {steps + 1} goes further\n")
+        done = max([steps, *(one.result.steps for one in answers if one.result)])
+        sys.stderr.write(f"note: ended after step {done}; --steps {done + 1} goes further\n")
     raise SystemExit(code)
 
 

@@ -1,7 +1,7 @@
 """Requests and answers of a dry run; without torch, so that both sides of the pipe can read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from vramtui.core.estimate.fits import Fit, FitVerdict
 
 SCHEMA = 1
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
+ROUNDED = 1.5  # growth of one kind within this of another may be the same: blocks are larger by up to 1 MiB
 SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 MANY_STEPS, FIGURES = 1000, 4096  # whose growth is to matter; bytes of figures that a job keeps of a step, as its loss
 SEGMENT = 2 * MIB  # the least that PyTorch's allocator takes of a card: nor does a known range by less than that
@@ -21,6 +22,7 @@ PLACES_COUNTED = "depends on data; all of"  # in the note on a mask
 DECIDED = f"{BOUNDED}its way may depend on unknown values, which read as ones or zeros:"
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
+OF_STEPS = ("activations", "inputs")
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
 
 
@@ -98,13 +100,26 @@ def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
         )
 
 
-def growth(rows: Sequence[TraceRow]) -> Iterator[str]:
-    """A note if each step keeps as much more than the one before, as those that were not seen would too."""
-    ends = [row.allocated for row in rows if row.step >= 0 and row.phase == rows[-1].phase]
-    grown = {after - before for before, after in pairwise(ends[-3:])}
+def later_steps(rows: Sequence[TraceRow], unstepped: int) -> Iterator[str]:
+    """Notes on steps that were not seen: if each keeps as much more than the one before; and if an optimizer had yet to
+    step a second time, as the job was ended after so many.
+    """
+    trained = [row for row in rows if row.phase == "backward"]
+    ends = trained or [row for row in rows if row.step >= 0 and row.phase == rows[-1].phase]
     least = max(FIGURES, SMALL * max((row.peak_allocated for row in rows), default=0) / MANY_STEPS)
-    if len(ends) > 2 and len(grown) == 1 and min(grown) > least:
-        yield f"{BOUNDED}each step keeps {format_bytes(*grown)} more than the one before; {len(ends)} were seen"
+    for turns, is_part in product((1, 2), (False, True)):  # of optimizers; of all, or of OF_STEPS
+        last = ends[-1 - 2 * turns :: turns]
+        kept = [sum(row.categories.get(one, 0) for one in OF_STEPS) if is_part else row.allocated for row in last]
+        grown = [after - before for before, after in pairwise(kept)]
+        alike = ROUNDED if is_part else ALIKE
+        if len(ends) > 2 * turns and max(grown) <= alike * min(grown) and min(grown) > least:
+            yield f"{BOUNDED}each step keeps {format_bytes(grown[-1])} more than the one before; {len(ends)} were seen"
+            break
+    if unstepped:
+        yield (
+            f"{BOUNDED}an optimizer took fewer than two steps until the job was ended after {unstepped}: its passes "
+            f"and what it keeps may take more (--steps {2 * unstepped} sees more)"
+        )
 
 
 def range_note(low: int, peak: int, high: int, why: str) -> str:

@@ -21,6 +21,7 @@ BLOCK = 512  # the CUDA allocator hands out multiples of this
 # Passes after which a time limit ends a job as its own end would, and after which it ends by itself: more than most
 # samplers have steps, behind which an image is decoded. And the seconds that those take at least.
 ALIKE, ENOUGH, LONG = 16, 256, 30.0
+AWAITED = 8  # times as many steps as are asked for, in which each optimizer is to have stepped twice
 NO_END = 1 << 30  # steps of a job that runs to its own end
 SLIGHT, MOST_PASSES = 0.005, 10_000  # of the peak; passes in which memory grows by less than that all in all
 LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use

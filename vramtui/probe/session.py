@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from . import socket_dir
 from .channel import Channel
 from .hooks import Hooks
-from .report import ENOUGH, LONG, Counters, Loaders, PhasePeaks, RepeatedPasses, TensorTotals
+from .report import AWAITED, ENOUGH, LONG, Counters, Loaders, PhasePeaks, RepeatedPasses, TensorTotals
 
 LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
@@ -79,7 +79,7 @@ class ProbeSession:
         self._passes = RepeatedPasses()
         self._begun = self._beating = self._ended = self._is_steady = self._knows_devices = False
         self._phase, self._step = "build", 0
-        self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
+        self._next_parts = self._last_beat = self._first_step = self._last_step = self._done_at = 0.0
 
     def arm(self) -> None:
         self._hooks.put_on()
@@ -157,12 +157,15 @@ class ProbeSession:
         self._step = self._hooks.steps
         self._phase = "input"
         # The next step is watched whole or not at all: a peak that grew between two notes belongs to what is between.
-        self._hooks.watching = self._step < max(ALWAYS, self._last) or self._allowance.affords()
+        self._hooks.watching = self._step < max(ALWAYS, AWAITED * self._last) or self._allowance.affords()
         if self._hooks.watching and not watched:
             self._note(keep=False)
         self._beat_if_due(BEAT)
-        if 0 < self._last <= self._step:
-            self.leave()
+        if 0 < self._last <= self._step:  # ranks end after the same step
+            self._done_at = self._done_at or now
+            is_late = self._step >= AWAITED * self._last or (now > self._done_at + LONG and "RANK" not in os.environ)
+            if is_late or not self._awaits_step(min(2, self._last)):
+                self.leave()
         if not self._hooks.watching:  # ends of steps are left out until there is something to do, at this pace
             step, last_step = before
             pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
@@ -186,10 +189,15 @@ class ProbeSession:
         read = self._counters.read(time.monotonic()).values()
         return tuple(sum(one[key] or 0 for one in read) for key in ("allocated", "allocated_peak", "reserved_peak"))
 
-    def _awaits_step(self) -> bool:
-        """Return whether an optimizer has not stepped, or only once: no backward pass has met what it keeps yet."""
-        optimizers = [one for one in gc.get_objects() if issubclass(type(one), self._torch.optim.Optimizer)]
-        return any(self._hooks.counts.get(id(one), 2 if getattr(one, "state", 0) else 0) < 2 for one in optimizers)
+    def _awaits_step(self, least: int = 2) -> bool:
+        """Return whether an optimizer, and none that wraps another, has stepped less often: no backward pass has met
+        what it keeps before its second step.
+        """
+        kind, counts = self._torch.optim.Optimizer, self._hooks.counts
+        optimizers = [one for one in gc.get_objects() if issubclass(type(one), kind)]
+        own = [one for one in optimizers if not any(issubclass(type(inner), kind) for inner in vars(one).values())]
+        own = [one for one in own if getattr(one, "param_groups", True)]
+        return any(counts.get(id(one), 2 if getattr(one, "state", 0) else 0) < least for one in own)
 
     def leave(self) -> None:
         self._quiet(self._end)()

@@ -376,6 +376,30 @@ def test_batches_of_other_sizes_and_what_each_step_keeps_are_told_of(tmp_path: P
     assert ("each step keeps 4.0 MiB more" in str(keeps.warnings), keeps.bounded, same.bounded) == (True, True, False)
 
 
+# Optimizers in such turns, 8 with a larger batch: MiB that each step keeps, and at the peak, and a note if any.
+TURNS = {"range(9)": (0, 55, ""), "[*[0] * 5, 8]": (0, 50, ""), "[0, 8]": (2, 54, "each step keeps 2.0 MiB more than")}
+TURNS |= {"[0]": (0, 25, "fewer than two steps until the job was ended after 24")}
+TAKING = """
+import torch
+kept, turns = [], {turns}
+nets = {{at: torch.nn.Linear(256, 256).cuda() for at in (0, 8, *turns)}}
+opts = {{at: torch.optim.Adam(net.parameters()) for at, net in nets.items()}}
+for _ in range(99):
+    kept.append(torch.ones({grows} << 18, device="cuda"))
+    for at in turns:
+        nets[at](torch.randn(2048 << at // 3, 256, device="cuda")).relu().mean().backward()
+        opts[at].step()
+        opts[at].zero_grad()
+"""
+
+
+@pytest.mark.parametrize("turns", TURNS)
+def test_each_optimizer_is_waited_for(tmp_path: Path, turns: str) -> None:
+    grows, size, note = TURNS[turns]
+    result = traced(tmp_path, TAKING.format(turns=turns, grows=grows))
+    assert (result.peak_allocated >> 20, result.bounded, note in str(result.warnings)) == (size, bool(note), True)
+
+
 def test_a_card_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:
     code = "import torch\nkept = [torch.zeros(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(99)]"
     result = traced(tmp_path, code)

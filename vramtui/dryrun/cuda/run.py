@@ -389,7 +389,8 @@ def result_of(run: CudaRun) -> results.DryRun:
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
     notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0])]
-    notes += results.growth(rows if run.cut_short else ())
+    if run.cut_short:
+        notes += results.later_steps(rows, run.steps_done if passes.get("awaits_step") and (run.steps or 0) > 1 else 0)
     return results.DryRun(
         engine="cuda",
         torch=torch,

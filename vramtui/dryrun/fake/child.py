@@ -26,7 +26,7 @@ import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, growth, repeated
+from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, later_steps, repeated
 from vramtui.dryrun.shield import protect
 from vramtui.probe.peak import is_own
 
@@ -201,7 +201,9 @@ def trace_here(
             phases.end(phases.now)
         finally:
             is_over.set()
-        for note in growth(phases.rows if isinstance(outcome, TraceFinished) else ()):
+        is_cut = isinstance(outcome, TraceFinished)
+        awaits = request.steps > 1 and phases.steps_done >= request.steps and phases.awaits_step()
+        for note in later_steps(phases.rows, phases.steps_done * awaits) if is_cut else ():
             memory.warn(note)
             memory.bounded = True
         tell_reads(TraceReads(lines=open_reads(memory), requests=memory.requests, bounded=memory.bounded))
@@ -210,7 +212,7 @@ def trace_here(
             places = (line.rpartition(":") for line in reads[:MOST_LINES])
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
             memory.warn("\n".join([DECIDED, *shown]))
-        result = phases.result(session.context, full, is_cut=isinstance(outcome, TraceFinished))
+        result = phases.result(session.context, full, is_cut=is_cut)
         del outcome
     return result
 

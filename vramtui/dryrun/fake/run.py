@@ -88,7 +88,8 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     began = time.monotonic()
     result, reads = _run_once(request, job, output, tools)
     seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
-    if not (reads.lines or reads.bounded) or job.other_way is None or request.keep_files or (1 + len(NUMBERS)) * seconds > limit:
+    is_open = (reads.lines or reads.bounded) and job.other_way is not None and not request.keep_files
+    if not is_open or (1 + len(NUMBERS)) * seconds > limit:
         return result
     again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
     with tempfile.TemporaryFile() as unread:

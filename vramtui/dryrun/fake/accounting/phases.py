@@ -23,7 +23,7 @@ from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
 from vramtui.probe.import_hook import when_imported
 from vramtui.probe.peak import GARBAGE_NOTE, is_asked, is_own, parts_of
-from vramtui.probe.report import ALIKE, ENOUGH, LONG, NO_END, RepeatedPasses
+from vramtui.probe.report import ALIKE, AWAITED, ENOUGH, LONG, NO_END, RepeatedPasses
 
 
 class _Stack(threading.local):
@@ -111,7 +111,8 @@ class TraceRecorder:
         self.begin_again()
 
     def begin_again(self) -> None:
-        self.now, self.steps_done, self._trains = "model", 0, False
+        self.now, self.steps_done, self._trains, self._done_at = "model", 0, False, 0.0
+        self._counts: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
         self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
         for seen in (self.models, self.optimizers, self._stepped):
@@ -171,7 +172,7 @@ class TraceRecorder:
         place = f"{name} at {Path(self._where.user_line()).name}"
         self._passes.begin(place, (stats.allocated, self._memory.peak, stats.reserved), now)
         is_long = self._steps < NO_END and now >= self._passes.since + LONG
-        is_awaited = any(not one.state and one not in self._stepped for one in self.optimizers) or self.steps_done == 1
+        is_awaited = self.awaits_step() or self.steps_done == 1
         is_by_hand = name == "backward" and not self._trains
         repeats = self._passes.summary(ALIKE + 1 if is_by_hand else ENOUGH)["repeat"]
         if repeats and (is_by_hand or (is_long and not is_awaited)):
@@ -229,7 +230,16 @@ class TraceRecorder:
     def _stop_if_enough(self) -> None:
         """Inference has no steps to count: it runs to its end."""
         if self._trains and self.steps_done >= self._steps:
-            raise TraceFinished
+            self._done_at = self._done_at or time.monotonic()
+            is_late = self.steps_done >= AWAITED * self._steps or time.monotonic() > self._done_at + LONG
+            if is_late or not self.awaits_step(min(2, self._steps)):
+                raise TraceFinished
+
+    def awaits_step(self, least: int = 2) -> bool:
+        """Return whether an optimizer, and none that wraps another, has stepped less often."""
+        kind = torch.optim.Optimizer
+        own = [one for one in self.optimizers if not any(isinstance(inner, kind) for inner in vars(one).values())]
+        return any(self._counts.get(one, 0) < least and one.param_groups for one in own)
 
     def _step_begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self.now == "forward":
@@ -245,6 +255,7 @@ class TraceRecorder:
         if not self._stepped:
             self.steps_done += 1
         self._stepped.add(optimizer)
+        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         self.end("step", self.steps_done - 1)
         self.now = "zero_grad"
 
