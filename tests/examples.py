@@ -49,8 +49,6 @@ def a_run(**changes: object) -> Run:
 
 
 class Clock:
-    """A clock that moves only when a test moves it."""
-
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
 

@@ -37,7 +37,6 @@ def assigned(method: ast.AST) -> Iterator[str]:
 
 
 def declared(cls: type) -> set[str]:
-    """The attributes that the class body, its bases, and their `__init__` declare."""
     names = set(dir(cls))
     for one in cls.__mro__:
         module = sys.modules[one.__module__]

@@ -12,7 +12,6 @@ from tests.warm_torch import ask
 
 
 def start_warm(command: list[str], **how: Any) -> Any:
-    """Stand in for `subprocess.Popen`."""
     return WarmChild(command[-1], **how) if "vramtui.dryrun.fake.child" in command else subprocess.Popen(command, **how)
 
 

@@ -115,7 +115,6 @@ def test_the_ceiling_is_above_everything_and_not_above_the_card(highest: int, to
 
 
 def job(pid: int, uuid: str) -> ObservedJob:
-    """A job in its first step, on the card that the driver calls `uuid`."""
     card = ProbeDevice(index=1, name="card", total_memory=80 * GIB, capability=(9, 0), uuid=uuid.removeprefix("GPU-"))
     ends = (
         PhaseEnd(at=1.0, phase="build", step=0, device=1, allocated=15 * GIB, peak_allocated=15 * GIB),

@@ -19,7 +19,6 @@ KNOWN_WRONG: dict[str, str] = {}
 
 
 def faults(case: dict[str, Any]) -> list[str]:
-    """What the answer to a case lacks or has wrong."""
     try:
         report = read_oom(case["text"])
     except UserError as error:

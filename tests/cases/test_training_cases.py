@@ -31,7 +31,6 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def faults(case: dict[str, Any]) -> list[str]:
-    """What the answer to a case lacks or has wrong, and the answer."""
     for name, text in case.get("files", {}).items():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -207,7 +207,6 @@ MODEL = TransformerModel(hidden_size=64, num_hidden_layers=2, num_attention_head
 
 
 def preset(key: str, *words: str, bundled: bool = True, user: str | None = None) -> PresetFile:
-    """A preset that knows its process by all of `words`."""
     match = Match(all=tuple((word,) for word in words), user=user) if words else None
     return PresetFile(
         key=key, path=f"{key}.toml", bundled=bundled, preset=Preset(name=key, model=MODEL, run=TrainRun(), match=match)

@@ -199,7 +199,6 @@ KEY = ProcessKey("h", "GPU-1", 7, 990.0)
 
 
 def sample(at: float, used: int | None) -> Sample:
-    """The job's process holding `used` bytes; without it where that is None."""
     process = Reading(pid=7, type="C", used_memory=used, command="python t.py", started_at=990.0)
     gpu = Gpu(index=0, uuid="GPU-1", name="NVIDIA H200", processes=() if used is None else (process,))
     return Sample(taken_at=at, source="test", host=Host(name="h", driver_version="580.1"), gpus=(gpu,))

@@ -7,5 +7,4 @@ from vramtui.dryrun.cuda.build import build
 
 
 def libraries() -> Path:
-    """The folder of the libraries, where `vramtui dry-run --gpu` keeps them, too."""
     return build(cache_dir())

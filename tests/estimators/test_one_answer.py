@@ -57,7 +57,6 @@ def gpus_of(cards: tuple[Device, ...]) -> tuple[Gpu, ...]:
 
 @cache
 def exact_of(key: str) -> dict[Device, Estimate]:
-    """What `estimate` says of a bundled preset for each card that can run it."""
     workload = WORKLOADS[key]
     answers = {device: Predictor(LazyDefault()).ask(workload, device) for device in CARDS}
     for device, answer in answers.items():

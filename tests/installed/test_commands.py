@@ -14,7 +14,6 @@ from tests.stub.world import NO_PERMISSION, StubProcess
 
 
 def _loaded(errors: str) -> set[str]:
-    """The packages named in what `python -X importtime` wrote."""
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in errors.splitlines() if "import time:" in line}
 
 

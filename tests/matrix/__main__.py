@@ -18,7 +18,6 @@ from tests.matrix.cells import CELLS, Machine, sampled
 
 
 def main() -> int:
-    """Run them; the exit code is 1 if one differs."""
     parser = ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("--sample", type=int, default=len(CELLS), help="only so many cells, spread over all")
     parser.add_argument("--answers", type=Path, default=os.devnull, help="a file of answers; equal cells are not rerun")

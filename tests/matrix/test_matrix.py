@@ -10,7 +10,6 @@ from tests.matrix.cells import CELLS, Machine, sampled
 
 @pytest.mark.skipif(not SYSTEM.exists(), reason="another Python is needed")
 def test_jobs_behave_as_the_bare_ones() -> None:
-    """`python -m tests.matrix` runs them all."""
     assert len(CELLS) >= 400
     cells = sampled([cell for cell in CELLS if cell.build == "no-torch"], 20)
     with TemporaryDirectory(prefix="vt", dir=open_folder()) as folder, ThreadPoolExecutor() as threads:

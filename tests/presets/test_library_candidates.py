@@ -23,7 +23,6 @@ kind = "train"
 
 
 def index_of(found: tuple[PresetFile, ...]) -> str:
-    """Return the content of `INDEX`; `python -m tests.presets.test_library_candidates` writes it."""
     told = ((Path(one.path), one.preset.match) for one in found)
     sizes = ((path.relative_to(bundled_folder()), (path.stat().st_size, match)) for path, match in told)
     lines = (f'"{name}": {msgspec.json.encode(one).decode()}' for name, one in sizes)

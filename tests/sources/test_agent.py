@@ -81,7 +81,6 @@ def seen_by_agent(stage: Stage, variant: str = "current", python: str = sys.exec
 
 @pytest.fixture
 def ranked() -> Iterator[int]:
-    """The pid of a process that is rank 1 of 4."""
     env = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
     with subprocess.Popen(["/bin/sleep", "600"], env=env) as process:
         yield process.pid

@@ -22,7 +22,6 @@ CARD = 1
 
 
 def rows_of(*samples: Sample) -> list[ProcessRow]:
-    """The rows of card 1, all that nobody accounts for among them."""
     history = History()
     for sample in samples:
         history.add(sample)

@@ -105,8 +105,6 @@ def test_the_pod_that_has_a_card_stands_for_its_processes(prefix: str) -> None:
 
 
 class Stub:
-    """Answers queries; `scraped` is when each host was."""
-
     def __init__(self, server: HTTPServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_port}"
         self.scraped = {"node7": NOW, "node8": NOW}

@@ -43,7 +43,6 @@ def say(text: str) -> None:
 
 
 def answer(state: dict[str, Any], arguments: list[str]) -> int:
-    """Print what the program would, and give its exit status."""
     time.sleep(state.get("sleep", 0))
     if state.get("before"):
         say(state["before"])

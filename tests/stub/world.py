@@ -35,8 +35,6 @@ class StubProcess:
 
 @dataclass
 class StubMig:
-    """One MIG instance; memory in bytes."""
-
     profile: str
     uuid: str
     gpu_instance: int

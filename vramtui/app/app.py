@@ -168,7 +168,6 @@ class Dashboard(App[None]):
         return unread if action == "open_demo" else super().check_action(action, parameters)
 
     def go(self, code: int) -> None:
-        """End, after asking about unsaved changes."""
         if not self.parts.editor.asks_first(lambda: self._end(code)):
             self._end(code)
 

@@ -229,5 +229,4 @@ class SampleCollector:
             yield gauge
 
     def describe(self) -> "Iterable[Metric]":
-        """Describe no metric before there is one."""
         return ()

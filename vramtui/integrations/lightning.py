@@ -47,7 +47,6 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
         self.guard.predict(model, known)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_others: Any) -> None:
-        """Log the figures of this step."""
         del trainer
         for name, value in self.guard.figures().items():
             pl_module.log(name, float(value))

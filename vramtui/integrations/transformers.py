@@ -44,7 +44,6 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
         logs: dict[str, float] | None = None,
         **_others: Any,
     ) -> None:
-        """Add the figures."""
         del args, control
         figures = self.guard.figures()
         if logs is not None:

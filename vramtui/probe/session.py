@@ -358,7 +358,6 @@ class ProbeSession:
 
 
 def arm(torch: Any) -> None:
-    """Watch this process, which has imported `torch`."""
     if socket_dir.CARD in os.environ:
         from . import emulated
         from .peak import PeakHistory

@@ -91,8 +91,6 @@ class LineSplitter:
 
 
 class LineDecoder(Protocol):
-    """Reads the lines of a recording."""
-
     @property
     def interval(self) -> float | None:
         """Seconds between samples, as the header has it."""

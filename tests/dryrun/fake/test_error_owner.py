@@ -98,7 +98,6 @@ def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Pa
     ],
 )
 def test_a_driver_that_a_trace_has_not_got_is_no_fault_of_the_code(tmp_path: Path, line: str) -> None:
-    """As gpustat and pynvml ask, to choose a card."""
     with pytest.raises(TraceFailedError, match=r"script\.py:2 asks NVIDIA's driver about its GPUs") as failure:
         traced(tmp_path, f"{line}\n")
     assert failure.value.beyond_trace

@@ -414,7 +414,6 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ChildLine]:
-    """What a trace of each of SCRIPTS answers."""
     folder = tmp_path_factory.mktemp("as_it_is")
     model = str(folder / "model")
     found: dict[str, ChildLine] = {}

@@ -17,8 +17,6 @@ NAMES = "grad input weight bias_sizes stride padding dilation transposed output_
 
 
 class Memory:
-    """Counts bytes that are held, and their peak."""
-
     stream = 0
 
     def __init__(self) -> None:

@@ -150,14 +150,12 @@ class OpenDraft:
         self.refresh("other")
 
     def refresh(self, change: Change = "changed") -> None:
-        """Estimate and show the draft."""
         if change not in {"typed", "estimate"}:
             self.draft.end_step()
         self.look = self.estimator.look(self.draft, self.host.observed())
         self._show(change)
 
     def saved(self) -> None:
-        """Compare with the text that was saved."""
         self.estimator.remember(self.draft)
         self.refresh()
 

@@ -338,7 +338,6 @@ class EditorScreen(ViewScreen):
             self._lead()
 
     def _lead(self) -> None:
-        """Select the field at the text's cursor."""
         self._row = self.area.cursor_location[0]
         if self.area.has_focus:
             self.form.show_line(self._row + 1)

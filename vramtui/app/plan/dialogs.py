@@ -93,7 +93,6 @@ class PlanDialogs:
         self._redraw()
 
     def choose_second(self) -> None:
-        """Ask for the preset to compare with."""
         model = self._model
         if not self._has_axes():
             return
@@ -259,7 +258,6 @@ class CardChooser(Chooser):
         return all(answers.is_whole for _, answers in self._tables)
 
     def fill_in(self) -> None:
-        """Show the new answers."""
         shown = self.query_one(OptionList)
         for row in self._rows:
             now = self._answers(row)
@@ -373,7 +371,6 @@ class EachCardWindow(Window[None]):
         self.query_one("#command", Input).focus()
 
     def on_unmount(self) -> None:
-        """Stop the running job."""
         self._cancel.set()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

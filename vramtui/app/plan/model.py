@@ -834,7 +834,6 @@ class PlanModel:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """The selected cell."""
         if self._cursor is not None or self.heatmap is None:
             return self._cursor or (0, 0)
         return self.heatmap.start

@@ -249,7 +249,6 @@ class ProcessRows(RowsOnDemand):
         )  # fmt: skip
 
     def ids(self) -> Iterator[RowId]:
-        """Return the identity of each row."""
         for place, (facts, _) in enumerate(self._processes):
             yield from (self._key(place, process) for process in facts)
             yield from (row.id for row in self._rest[place])

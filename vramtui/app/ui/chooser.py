@@ -43,7 +43,6 @@ class Window(CurrentSize, ModalScreen[Result]):
             yield from self.inside()
 
     def inside(self) -> ComposeResult:
-        """Yield the window's contents."""
         raise NotImplementedError
 
     def room(self, widest: int) -> int:

@@ -237,7 +237,6 @@ class ListModel(Generic[Name, One]):
 
     @property
     def falls(self) -> bool:
-        """The largest value comes first."""
         return (self.sort in self.FROM_THE_LARGEST) != self.reverse
 
     def sort_by(self, column: Name) -> None:
@@ -518,7 +517,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         return [strip(pieces, width, palette.text)]
 
     def on_click(self, event: events.Click) -> None:
-        """Sort by the column under the pointer."""
         start = 0
         for column in self._columns(self.view, self.size.width):
             start += column.width

@@ -316,7 +316,6 @@ class ProbeClient:
         self._since: float | None = None
 
     def listen(self) -> None:
-        """Begin, unless that is done already."""
         if self._since is not None:
             return
         from vramtui.sources.probe_listener import ProbeListener

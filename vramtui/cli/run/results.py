@@ -183,7 +183,6 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The process and its GPU, in words."""
         hello = self.job.hello
         rank = "" if hello is None or hello.rank is None else f"rank {hello.rank}, "
         number = self.counters.index if self.gpu is None else self.gpu.index

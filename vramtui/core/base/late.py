@@ -154,7 +154,6 @@ KINDS: dict[str, type[LateModule]] = {
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a module
-    """Import the module itself."""
     if isinstance(sys.modules.get(name), LateModule):
         del sys.modules[name]
     return importlib.import_module(name)

@@ -163,7 +163,6 @@ class Track(NamedTuple):
 
     @property
     def key(self) -> ProcessKey:
-        """Who it is."""
         return ProcessKey(*self.device, self.process.pid, self.process.started_at)
 
     @property
@@ -325,7 +324,6 @@ class TrackTable(Mapping[int, Track]):
             del self.longer[row]
 
     def curve(self, row: int) -> Curve:
-        """The memory of a process over time."""
         if row in self.longer:
             return self.longer[row]
         curve, there = Curve(), slice(row * SHORT, row * SHORT + self.counts[row])

@@ -98,7 +98,6 @@ def assemble(
     *,
     cache: Cached = USUAL_CACHE,
 ) -> estimates.Estimate:
-    """Put the estimate together."""
     phase, step, sizes, _ = max(moments.noted, key=lambda moment: sum(moment[2].values()))
     most: dict[str, int] = {}
     for _, _, there, _ in moments.noted:

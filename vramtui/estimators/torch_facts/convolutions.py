@@ -105,7 +105,6 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def products(self) -> int:
-        """The number of multiplications."""
         return self.images * self.after * self.outputs * self.inputs // self.groups * self.kernel
 
 

@@ -193,8 +193,6 @@ OTHER_HEADS = re.compile(
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that a config describes."""
-
     table: dict[str, Any]  # a `[model]` table
     basis: str  # `family` where its tensors and caches are exact, else `generic`
     tensors: tuple[TensorGroup, ...] = ()  # every tensor

@@ -152,8 +152,6 @@ _TOWER = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermedia
 
 
 class FollowedType(msgspec.Struct, frozen=True):
-    """A type of config."""
-
     operators: Callable[[Keys, str], Table | None]  # its `[model]` table by its keys, filled in, and its class
     usual: str  # the class of a config that names none
     needed: tuple[str, ...] = (*_TOWER, "vocab_size")  # what makes a model this one: keys that a file has to say

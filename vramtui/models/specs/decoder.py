@@ -101,7 +101,6 @@ def _attention(model: kinds.TransformerModel) -> specs.AttentionModule | specs.M
 
 
 def check_shapes(model: kinds.TransformerModel) -> None:
-    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.head_dim is None and model.hidden_size % heads:
         raise UserError(

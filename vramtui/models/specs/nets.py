@@ -95,7 +95,6 @@ def positions_of(model: EncoderModel) -> int | None:
 
 
 def check_encoder(model: EncoderModel) -> None:
-    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.hidden_size % heads:
         raise UserError(f"model.num_attention_heads = {heads} does not divide model.hidden_size = {model.hidden_size}")
@@ -186,7 +185,6 @@ def _side_modules(model: EncoderDecoderModel, *, crosses: bool) -> tuple[Module,
 
 
 def check_encoder_decoder(model: EncoderDecoderModel) -> None:
-    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.d_kv is None and model.d_model % heads:
         raise UserError(
@@ -287,7 +285,6 @@ def _unet_attention(width: int, read: int) -> tuple[Module, ...]:
 
 
 def check_unet(model: UNetModel) -> None:
-    """Refuse sizes that cannot be."""
     channels, size = model.block_out_channels, model.sample_size
     levels = len(channels)
     if not levels:

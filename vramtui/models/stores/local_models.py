@@ -46,7 +46,6 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The person's own folder."""
     return Path(environ["HOME"]) if environ.get("HOME") else path_named("~")
 
 
@@ -147,7 +146,6 @@ def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def names_in_lm_studio(environ: Mapping[str, str]) -> Iterator[str]:
-    """Every model's publisher and name."""
     for place in _lm_studio_folders(environ):
         yield from (f"{folder.parent.name}/{folder.name}" for folder in place.glob("*/*") if folder.is_dir())
 

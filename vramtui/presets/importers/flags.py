@@ -129,7 +129,6 @@ SPELLINGS: dict[str, Spelling] = {
 
 
 def _spelling(written: str, words: Mapping[str, Mapping[str, str]]) -> Spelling:
-    """The function of a SPELLING in `options.txt`."""
     how, _, given = written.partition(" ")
     first, _, second = given.partition(" ")
     match how:

@@ -31,8 +31,6 @@ Figures = tuple[int | None, ...]
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """See the module's text."""
-
     at: Annotated[float, Meta(ge=0, lt=1e12)]
     pid: probe_messages.Pid
     new: bool = False

@@ -242,8 +242,6 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ProcessesLine(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module's text."""
-
     at: Annotated[float, Meta(ge=0, lt=1e12)]
     processes: tuple[ProcessEntry, ...]
 

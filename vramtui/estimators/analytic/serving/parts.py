@@ -151,7 +151,6 @@ def weight_parts(weights: ServedWeights, rotary: int = 0) -> dict[str, Fact]:
 
 
 def engine_release(run: ServeRun, engine: str, example: str) -> tuple[int, ...]:
-    """The release of `run.engine_version`; empty without one."""
     release = tuple(map(int, re.findall(r"\d+", run.engine_version or "")[:3]))
     if run.engine_version and not any(release):
         raise UserError(
