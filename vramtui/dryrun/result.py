@@ -109,8 +109,8 @@ def later_steps(rows: Sequence[TraceRow], unstepped: int) -> Iterator[str]:
     least = max(FIGURES, SMALL * max((row.peak_allocated for row in rows), default=0) / MANY_STEPS)
     for turns, is_part in product((1, 2), (False, True)):  # of optimizers; of all, or of OF_STEPS
         last = ends[-1 - 2 * turns :: turns]
-        kept = [sum(row.categories.get(one, 0) for one in OF_STEPS) if is_part else row.allocated for row in last]
-        grown = [after - before for before, after in pairwise(kept)]
+        sizes = [sum(row.categories.get(one, 0) for one in OF_STEPS) if is_part else row.allocated for row in last]
+        grown = [after - before for before, after in pairwise(sizes)]
         alike = ROUNDED if is_part else ALIKE
         if len(ends) > 2 * turns and max(grown) <= alike * min(grown) and min(grown) > least:
             yield f"{BOUNDED}each step keeps {format_bytes(grown[-1])} more than the one before; {len(ends)} were seen"
