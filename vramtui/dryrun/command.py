@@ -40,6 +40,7 @@ from vramtui.estimators.analytic import parameter_count
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 from vramtui.probe.guards import loop_lines
+from vramtui.probe.peak import MOST_EVENTS
 from vramtui.probe.reads import EMPTY
 from vramtui.probe.report import NO_END
 from vramtui.probe.servers import LISTENS
@@ -314,7 +315,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
     def vary(numbers: str) -> tuple[CudaRun, DryRun]:
         one, result = rerun("with other numbers", numbers)
-        if one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
+        if own.events < MOST_EVENTS and one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
             return rerun("with other numbers", numbers)  # host and card race, and ranks to their end
         return one, result
 

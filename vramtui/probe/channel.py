@@ -26,9 +26,8 @@ class Channel:
         self._greet = greet
         self._open: dict[str, tuple[socket.socket, tuple[int, int]]] = {}  # with the descriptor's device and inode
         self._greeted: set[str] = set()
-        self._next_look = 0.0
+        self._next_look, self.lost = 0.0, 0
         self._speaking = threading.Lock()
-        self.lost = 0
 
     def send(self, message: bytes, *, wait: float = 0.0) -> bool:
         """Give `message` to everyone who is there; False if another thread was sending for so many seconds."""

@@ -39,12 +39,11 @@ class PeakHistory:
         self.collections: list[tuple[int, int]] = []  # when Python's collector ran by itself, from and to
         self._began = 0
         self._known: dict[int, dict[str, Any]] = {}  # what `look_back` saw, by device
-        self._highest = 0  # its bytes
+        self._highest, self._running = 0, ("build", -1)  # its bytes, and the phase that has not ended
 
     def begin(self) -> None:
         gc.callbacks.append(self.note_collection)
-        memory = self._torch.cuda.memory
-        memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)  # noqa: SLF001 - PyTorch documents it
+        self._torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)  # noqa: SLF001 - PyTorch documents it
 
     def note_collection(self, phase: str, _info: dict[str, int]) -> None:
         """Note a collection that ran by itself, if it did in the thread whose other work waits for it."""
@@ -74,11 +73,14 @@ class PeakHistory:
             frame = frame.f_back
         return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
-    def look_back(self, peak: int) -> None:
-        """Summarise what was held at a new peak of so many bytes: later the history may have lost its beginning."""
+    def look_back(self, peak: int, running: tuple[str, int] = ("build", -1)) -> None:
+        """Summarise what was held at a new peak of so many bytes: later the history may have lost what led to it."""
         if abs(peak - self._highest) > SLIGHT * self._highest:
-            traces = self._torch.cuda.memory._snapshot()["device_traces"]  # noqa: SLF001 - as above
-            self._known = {at: self.summarise(events) for at, events in enumerate(traces) if events}
+            seen, self._running = self._torch.cuda.memory._snapshot(), running  # noqa: SLF001 - as above
+            for at, events in enumerate(seen["device_traces"]):
+                blocks = [block for one in seen["segments"] if one["device"] == at for block in one["blocks"]]
+                if events:
+                    self._known[at] = self.summarise(events, blocks if len(events) >= MOST_EVENTS else None)
             self._highest = peak
 
     def write(self, folder: str, peak: int, passes: dict[str, Any]) -> None:
@@ -90,28 +92,40 @@ class PeakHistory:
                 json.dump({**summary, "passes": passes}, file)
             os.replace(path + ".new", path)  # whole or not there, should the job be ended meanwhile
 
-    def summarise(self, events: list[dict[str, Any]]) -> dict[str, Any]:
+    def summarise(self, events: list[dict[str, Any]], at_end: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Summarise a device's history; if that has lost its beginning, with the allocator's blocks `at_end`."""
         # Each block from its allocation to its release; places are numbers of events, moments are microseconds. A brief
         # one is a convolution's workspace: it is given back before another is made.
         blocks: list[dict[str, Any]] = []
         live: dict[int, dict[str, Any]] = {}
+        early: list[dict[str, Any]] = []  # made before the first event
         requests: Counter[int] = Counter()
+
+        def add(to: list[dict[str, Any]], at: int, size: int, first: int, born: int, frames: Any) -> dict[str, Any]:
+            block = {"address": at, "bytes": -(-max(size, 1) // BLOCK) * BLOCK, "first": first, "last": len(events)}
+            to.append({**block, "born": born, "died": 1 << 62, "frames": frames, "brief": False, "operator": ""})
+            return to[-1]
+
         for number, event in enumerate(events):
             at, born = event.get("addr", -1), event["time_us"]
             if event["action"] == "alloc":
-                size = -(-max(event["size"], 1) // BLOCK) * BLOCK
                 requests[event["size"]] += 1
-                live[at] = {"address": at, "bytes": size, "first": number, "last": len(events), "born": born}
-                live[at].update(died=1 << 62, frames=event.get("frames", ()), brief=False, operator="")
-                blocks.append(live[at])
+                live[at] = add(blocks, at, event["size"], number, born, event.get("frames", ()))
             elif event["action"] == "free_completed" and at in live:
                 live[at].update(last=number, died=born, brief=live[at] is blocks[-1] and at in self._workspaces)
                 del live[at]
+            elif event["action"] == "free_completed" and at_end is not None:
+                add(early, at, event["size"], -1, 0, ()).update(last=number, died=born)
+        for one in at_end or ():
+            if one["address"] not in live and one["state"] != "inactive":
+                add(early, one["address"], one["requested_size"], -1, 0, one.get("frames", ()))
+        blocks = early + blocks
         for block in blocks:
             at = bisect.bisect_left(self._turns, (block["born"],))
-            block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
+            block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else self._running
             known = self._labels.get(block["address"], ())
             looks = [look for look in known if block["born"] <= look[0] <= block["died"]]
+            looks = looks[-int(not block["born"]) :]  # those before were of other blocks
             is_workspace = block["bytes"] in WORKSPACES and block["died"] >= 1 << 61
             kind = "workspaces" if is_workspace else PHASES.get(block["phase"], "temporaries")
             block["category"], block["name"] = max(looks, key=lambda look: bool(look[2]), default=(0, kind, ""))[1:]
@@ -120,6 +134,7 @@ class PeakHistory:
             for number, one in enumerate(blocks)
             for change in ((one["first"], one["bytes"], number), (one["last"], -one["bytes"], number))
         )
+        ending = bisect.bisect_left(changes, (len(events),))  # of what is there at the end
         allocated, most, steady, peak_at = 0, 0, 0, -1
         for at, change, number in changes:
             allocated += change
@@ -144,7 +159,7 @@ class PeakHistory:
         sums: Counter[str] = Counter()
         for end, phase, step in self._turns:
             highest = allocated
-            while place < len(changes) and events[min(int(changes[place][0]), len(events) - 1)]["time_us"] <= end:
+            while place < ending and events[max(0, changes[place][0])]["time_us"] <= end:
                 _, change, number = changes[place]
                 allocated += change
                 sums[blocks[number]["category"]] += change

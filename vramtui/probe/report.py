@@ -49,11 +49,7 @@ class Counters:
         return self._cuda is not None and bool(self._cuda.is_initialized())
 
     def read(self, now: float, *, every: bool = False) -> dict[int, Figures]:
-        """Figures by device index.
-
-        Devices not in use so far are looked at as well when asked to (`every`) or when that was long ago at `now`, in
-        seconds.
-        """
+        """Figures by device index; with `every`, or if that was long ago (`now`, seconds), also of unused devices."""
         if not self.ready:
             return {}
         if every or not self._used or now - self._checked >= LOOK_EVERY:
@@ -109,8 +105,7 @@ def _sizes(torch: Any, things: Iterable[Any]) -> Sizes:
         tensor = getattr(thing, "_local_tensor", thing)  # a DTensor's own shard
         if tensor.is_meta:
             continue
-        device = tensor.device
-        storage = tensor.untyped_storage()
+        device, storage = tensor.device, tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
         if not size or (device, address) in seen:
             continue
@@ -179,9 +174,8 @@ class RepeatedPasses:
 
 
 class TensorTotals:
-    """The models and optimizers that were seen, and what they held when they were looked at last, in bytes.
-
-    They are referred to weakly: that the job is watched keeps nothing of it alive.
+    """The models and optimizers that were seen, and what they held when they were looked at last, in bytes. References
+    are weak: that the job is watched keeps nothing of it alive.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -221,14 +215,12 @@ class TensorTotals:
 
 
 class Loaders:
-    """The DataLoaders that were seen, by their settings, each with its largest first batch.
-
-    Only the first batch of each pass over a loader is looked at, and nothing is put on a loader or a batch.
+    """The DataLoaders that were seen, by their settings, each with its largest first batch. Only the first of each
+    pass over a loader is looked at, and nothing is put on a loader or a batch.
     """
 
     def __init__(self, torch: Any, quiet: Callable[[Any], Any]) -> None:
-        self._torch = torch
-        self._quiet = quiet
+        self._torch, self._quiet = torch, quiet
         self.seen: dict[tuple[int, int, bool], tuple[int, int]] = {}
 
     def put_on(self) -> None:

@@ -178,7 +178,7 @@ class ProbeSession:
         now, figures, passes = time.monotonic(), self._figures(), self._passes
         passes.begin(f"{name} at {self._peak.own_line()}", figures, now)
         if passes.summary()["repeat"]:
-            self._peak.look_back(figures[1])
+            self._peak.look_back(figures[1], (self._phase, self._step))
         is_long = self._last and now >= passes.since + LONG and passes.summary(ENOUGH)["repeat"]
         if is_long and max(passes.alike.values()) % ENOUGH == 0 and not self._awaits_step():
             self._is_steady = True
@@ -323,6 +323,8 @@ class ProbeSession:
         self._ended = True
         if self._at_end is not None:
             self._at_end()
+        if self._hooks.watching:
+            self._note()
         if self._peak is not None:
             with contextlib.suppress(Exception):  # a server may have called none of its models yet
                 models = [one for one in gc.get_objects() if issubclass(type(one), self._torch.nn.Module)]
@@ -331,8 +333,6 @@ class ProbeSession:
             with contextlib.suppress(Exception):
                 passes = {**self._passes.summary(), "is_end": self._is_steady, "awaits_step": self._awaits_step()}
                 self._peak.write(os.environ[socket_dir.REPORTS], self._figures()[1], passes)
-        if self._hooks.watching:
-            self._note()
         self._beat()
         # The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError.
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -370,11 +370,8 @@ def arm(torch: Any) -> None:
 
 
 def _number_in_environment(names: tuple[str, ...]) -> int | None:
-    for name in names:
-        value = os.environ.get(name, "")
-        if value.isascii() and value.isdigit() and len(value) < 10:
-            return int(value)
-    return None
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(one) for one in values if one.isascii() and one.isdigit() and len(one) < 10), None)
 
 
 def _shortened(text: str, longest: int = 200) -> str:
