@@ -149,9 +149,10 @@ def dry_run(
             if len(answers) == 1 and not json:
                 exit_codes.fail(code, answer.error.replace(f"{Path.cwd()}{os.sep}", ""))
             exit_codes.say(f"{where}{answer.error}")
-    if not json and show_output and any(one.result and one.result.cut_short for one in answers):
+    if not json and any(one.result and one.result.cut_short for one in answers):
         done = max([steps, *(one.result.steps for one in answers if one.result)])
-        sys.stderr.write(f"note: ended after step {done}; --steps {done + 1} goes further\n")
+        after = "later steps and evaluation were not seen; --steps 0 runs to the end"
+        print_wrapped(f"note: ended after step {done}: {after}", text_width(PIPE_WIDTH))
     raise SystemExit(code)
 
 

@@ -272,7 +272,6 @@ def naming_setting(preset_file: PresetFile) -> Iterator[None]:
 
 
 def fit_of(preset_file: PresetFile, estimate: Estimate, device: Device) -> "Fit":
-    """The verdict on the whole process."""
     return fit_on(estimate, preset_file.preset.workload, device)
 
 

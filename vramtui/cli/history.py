@@ -189,7 +189,6 @@ def print_run(entry: past.StoredRun) -> None:
 
 
 def when(at: float) -> str:
-    """A moment in local time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     except (OverflowError, ValueError, OSError):

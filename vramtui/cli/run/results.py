@@ -77,7 +77,6 @@ class GpuWatch:
 
     @property
     def last(self) -> Sample | None:
-        """The latest sample; None before the first."""
         return self._session.sample
 
     def start(self) -> None:
