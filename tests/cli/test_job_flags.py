@@ -28,7 +28,6 @@ def run(command: str, typed: str) -> Result:
 
 
 def settings(typed: str) -> dict[str, Any]:
-    """Run and parallel of the preset that `presets new` writes for what was typed."""
     done = invoke("presets", "new", "mine", "--from", MODEL, *shlex.split(typed))
     assert done.exit_code == 0, done.stderr
 

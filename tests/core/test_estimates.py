@@ -127,7 +127,6 @@ def test_figures_of_a_job_are_held_against_all_that_they_cover() -> None:
 
 
 def test_lines_that_are_observed_together_have_one_subtotal() -> None:
-    """The Δ stands beside the two figures that it is of."""
     predicted = Ledger(weights=10, activations=50, workspaces=2, temporaries=5, allocated=67, context=4, process=71)
     observed = Ledger(weights=10, activations=58, allocated=68, process=73)
     shown = {row.title: row for row in shown_rows(compare_ledgers(predicted, observed))}

@@ -106,7 +106,6 @@ worlds = st.lists(
 
 @given(worlds)
 def test_what_is_here_is_what_was_listed_last(moments: list[dict[int, int] | None]) -> None:
-    """None is a moment in which the GPU does not answer."""
     seen = History()
     listed: dict[int, int] = {}
     most: dict[int, int] = {}

@@ -140,8 +140,6 @@ def test_predictions_reports_and_peaks_are_those_of_the_time() -> None:
 
 
 class Growing(Tape):
-    """Of which only the first samples are read until `more` is called."""
-
     def __init__(self) -> None:
         super().__init__(LONG)
         self._all, self.samples = self.samples, self.samples[:100]

@@ -31,7 +31,6 @@ CARDS = dict(rows(__file__, "cards"))
 
 
 def parameters(model: TransformerModel) -> int:
-    """Counted tensor by tensor, as a second opinion on the estimator's own count."""
     if model.tensors:
         return sum(prod(group.shape) * group.count for group in model.tensors)
     hidden = model.hidden_size

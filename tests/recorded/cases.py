@@ -41,7 +41,6 @@ class Outcome(NamedTuple):
 
 
 def figure(text: float | str) -> float:
-    """A figure as a report states it: `14.99 GiB`, `31,232`."""
     match = re.fullmatch(r"(-?[\d.,]+)\s*([A-Za-z]+)?", str(text))
     if match is None or (match[2] or "B") not in UNITS:
         raise ValueError(f"{text!r} is not a figure with a known unit")

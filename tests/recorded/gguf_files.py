@@ -64,7 +64,6 @@ def _mlp(model: Model) -> Iterator[Tensor]:
 
 
 def _biases(model: Model) -> Iterator[Tensor]:
-    """StarCoder2's."""
     width, inner = model["hidden_size"], model["intermediate_size"]
     named = {"attn_norm": width, "ffn_norm": width, "attn_output": width, "ffn_up": inner, "ffn_down": width}
     return ((f"{name}.bias", (wide,), F32) for name, wide in named.items())

@@ -40,7 +40,6 @@ class Stage:
         return self.source.read()
 
     def hold(self, gpu: int, *processes: StubProcess) -> None:
-        """Let these processes run on a card, with 4 MiB in use beside them."""
         self.world.gpus[gpu].processes = list(processes)
         self.world.gpus[gpu].used = sum(max(0, process.used) for process in processes) + 4 * MIB
 

@@ -263,7 +263,6 @@ class ScreenRouter:
 
     @property
     def current(self) -> ViewScreen | None:
-        """The present whole screen, below any windows."""
         return next((screen for screen in reversed(self._app.screen_stack) if isinstance(screen, ViewScreen)), None)
 
     @property

@@ -168,5 +168,4 @@ def try_out(preset: "Preset") -> None:
 
 
 def asks() -> bool:
-    """Return whether a person can answer."""
     return sys.stdin.isatty()

@@ -46,7 +46,6 @@ class TracedCall:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """Answer until there are no more questions."""
     gc.disable()
     import vramtui.dryrun.fake.session  # noqa: F401, PLC0415 - two seconds of imports that every fork needs
 

@@ -164,7 +164,6 @@ CHECKPOINTS = """
 
 @pytest.mark.torch
 def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) -> None:
-    """It opens a checkpoint in C++, past Python's own functions."""
     work, scratch = tmp_path / "work", tmp_path / "scratch"
     work.mkdir()
     scratch.mkdir()

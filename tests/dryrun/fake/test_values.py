@@ -106,10 +106,21 @@ BYTES_OF_WHERE = """
     assert torch.cuda.max_memory_allocated() - before >= rounded + -(-4 * count // 512) * 512
 """
 
+MARKED = """
+    rows, mask = torch.randn(count, 1 << 20, device="cuda"), torch.zeros(count, dtype=torch.bool).cuda()
+    mask[torch.rand(count, device="cuda").topk(5).indices] = True
+    assert rows[mask].shape[0] == rows[:, 0][mask].shape[0] == 5  # of tensors that are not followed, and that are
+"""
+
 
 @pytest.mark.parametrize(
     ("code", "count"),
-    [*((MASK_OF_BYTES, side) for side in (1, 9, 65, 100)), *((BYTES_OF_WHERE, one) for one in (1, 65, 1_025, 70_000))],
+    [
+        (MARKED, 9),
+        (MARKED, 700),
+        *((MASK_OF_BYTES, side) for side in (1, 9, 65, 100)),
+        *((BYTES_OF_WHERE, one) for one in (1, 65, 1_025, 70_000)),
+    ],
 )
 def test_a_mask_of_bytes_is_a_mask(tmp_path: Path, code: str, count: int) -> None:
     result = traced(tmp_path, f"    import torch\n    count = {count}{code}")

@@ -32,7 +32,6 @@ class ExportController:
         self._shared, self._app, self._save, self.writer = shared, shared.app, save, writer
 
     def picture(self) -> str:
-        """The screen as SVG."""
         sample = self._shared.state.sample
         host = sample.host.name if sample is not None else ""
         drawn = self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")

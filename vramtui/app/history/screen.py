@@ -128,7 +128,6 @@ class HistoryModel(ui.ListModel[recorded.RunColumn, recorded.StoredRun]):
         self._errors: tuple[Errors, ...] = ()
 
     def take(self, runs: Sequence[recorded.StoredRun]) -> None:
-        """Show these runs from now on."""
         self._every, self.is_read, self._problem = tuple(runs), True, ""
         self._arrange()
 

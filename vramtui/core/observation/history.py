@@ -104,7 +104,6 @@ class PeakColumns(NamedTuple):
     how: bytearray  # place in HOWS
 
     def of(self, row: int) -> Peak | None:
-        """The peak of one process."""
         size, interval = self.bytes[row], self.interval[row]
         if size == NONE:
             return None

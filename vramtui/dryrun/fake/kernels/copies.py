@@ -12,6 +12,7 @@ from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.kernels import after, kernel, works_in
 from vramtui.dryrun.fake.kernels.reductions import partial
+from vramtui.dryrun.values import ORDER
 from vramtui.estimators.torch_facts.reduction import scan, sort_pairs
 
 _FORMS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -136,11 +137,14 @@ def _places(call: Any, indices: Any) -> Iterator[Any]:
 
 def _count_of(call: Any, mask: torch.Tensor, shape: Any) -> int | None:
     """How many places a mask has, for which memory is taken; None if that follows from data."""
-    known = call.memory.values.value_of(mask)
+    kind = call.memory.values.is_guess(mask)
+    known = call.memory.values.value_of(mask, or_guess=kind == ORDER or not call.memory.values.holds)
     if known is None:
         return None
     with torch._C._DisableTorchDispatch():
         count = int(known.expand(shape).count_nonzero())
+    if kind:
+        call.memory.bound(count, call.func)
     call.scratch(count * len(shape) * _INDEX)
     return count
 
