@@ -845,7 +845,6 @@ class PlanModel:
             self._cursor = max(0, min(x, len(asked.x.amounts) - 1)), max(0, min(y, len(asked.y.amounts) - 1))
 
     def go_home(self) -> None:
-        """Select the preset's own values."""
         self._cursor = None
 
     def go_to_edge(self) -> bool:

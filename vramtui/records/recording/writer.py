@@ -90,7 +90,6 @@ class RecordingWriter:
 
     @property
     def where(self) -> str:
-        """The file's name, to show."""
         return printable(str(self.path))
 
     def write(self, tick: RecordedTick) -> None:

@@ -239,7 +239,7 @@ class TraceRecorder:
         """Return whether an optimizer, and none that wraps another, has stepped less often."""
         kind = torch.optim.Optimizer
         own = [one for one in self.optimizers if not any(isinstance(inner, kind) for inner in vars(one).values())]
-        return any(self._counts.get(one, 0) < least and one.param_groups for one in own)
+        return any(self._counts.get(one, 0) < least and getattr(one, "param_groups", True) for one in own)
 
     def _step_begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self.now == "forward":
