@@ -80,7 +80,8 @@ def test_a_job_without_pytorch_is_answered_by_what_the_driver_gave_it(python: st
     ran = run("--gpu", "RTX4090", python, "-c", WITHOUT_PYTORCH, "3", "2")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("✓ fits RTX4090: needs 5.")
-    assert not {"reserved", "bounded:"} & {*ran.stdout.split()}
+    assert "reserved" not in ran.stdout
+    assert "bounded" not in ran.stdout
     ran = run("--gpu", "RTX4090", python, "-c", WITHOUT_PYTORCH.replace("any", "all"), "40", "3")
     assert ran.returncode == 0, ran.stderr
     assert "✓ fits RTX4090: needs 3." in ran.stdout

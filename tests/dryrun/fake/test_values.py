@@ -45,7 +45,7 @@ def test_distributions_take_their_parameters_at_every_size(tmp_path: Path, place
     traced(tmp_path, CONDITIONS.format(rest=rest), None, str(places))
 
 
-# The end of a text whose tokens are zeros, of which none ends it; and one whose mask takes a row from those left.
+# Two ends of a text, and its MiB: a token that is never drawn, as all are zeros; and a mask that takes all rows.
 ENDS = {
     "if (drawn == 3).all():\n                break": 5,
     "if left <= len(drawn[drawn[:, 0] > 3]):\n                break": 1,

@@ -325,7 +325,8 @@ def result_of(run: CudaRun) -> results.DryRun:
     passes = known.get("passes", {})
     repeats = passes.get("repeat", False) and not passes["awaits_step"]
     is_early = run.ended_after is not None and not is_settled and not repeats
-    notes += [f"bounded: {LISTENS}"] * run.serves
+    if run.serves:
+        notes.append(f"bounded: {LISTENS}")
     if run.without_device is not None:
         peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
         notes.append(ON_CARD_NOTE.format(*peaks))
@@ -359,9 +360,12 @@ def result_of(run: CudaRun) -> results.DryRun:
             for place, other in run.other_ways.items()
             if other.fits is False
         ]
-    doubts += ["it called functions that are not modelled, and may have gone on without"] * bool(not_modelled)
-    doubts += ["cuDNN chose how to convolve without a device"] * bool(convolved)
-    notes += [f"{NOT_STARTED}{', '.join(own)}"] * bool(own)
+    if not_modelled:
+        doubts.append("it called functions that are not modelled, and may have gone on without")
+    if convolved:
+        doubts.append("cuDNN chose how to convolve without a device")
+    if own:
+        notes.append(f"{NOT_STARTED}{', '.join(own)}")
     if beyond := [f"{name} (called by {caller})" for name, caller in not_modelled if name != OWN_RUNTIME]:
         notes.append(
             f"not modelled: {', '.join(beyond)}; the figures are without what these take, which "
