@@ -11,17 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.workload import (
-    USUAL_RANK,
-    Checkpointing,
-    Engine,
-    InferRun,
-    Lora,
-    Parallel,
-    Quantization,
-    ServeRun,
-    TrainRun,
-)
+from vramtui.core.schema import workload as workloads
 from vramtui.presets.importers.flags import (
     ATTENTIONS,
     CACHES,
@@ -35,18 +25,18 @@ from vramtui.presets.importers.flags import (
 
 KINDS = {"train": "training", "infer": "inference", "serve": "a server"}
 QUANTIZATIONS = {
-    **{name.replace("_", "-"): name for name in get_args(Quantization)},
-    **{f"ud-{name.replace('_', '-')}": name for name in get_args(Quantization) if "q" in name},
+    **{name.replace("_", "-"): name for name in get_args(workloads.Quantization)},
+    **{f"ud-{name.replace('_', '-')}": name for name in get_args(workloads.Quantization) if "q" in name},
     **WORDS["types"],
 }
 # TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
-ENGINES = {name: name for name in get_args(Engine)} | {
+ENGINES = {name: name for name in get_args(workloads.Engine)} | {
     "llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"
 }  # fmt: skip
 SPELT_OPTIMIZERS = {
     **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()}, **WORDS["more optimizers"]
 }  # fmt: skip
-CHECKPOINTINGS = {name: name for name in get_args(Checkpointing)} | WORDS["checkpointings"]
+CHECKPOINTINGS = {name: name for name in get_args(workloads.Checkpointing)} | WORDS["checkpointings"]
 # Switches of transformers' TrainingArguments: "mixed precision training" (src/transformers/training_args.py, 5.x).
 AUTOCAST = ("bf16", "fp16")
 
@@ -93,7 +83,7 @@ FLAGS = (
     JobFlag(name="train", help="Training: of all weights, or of adapters with --lora.", kind="train"),
     JobFlag(name="infer", help="Inference; this is the default.", kind="infer", spellings=("inference",)),
     JobFlag(
-        name="serve", metavar="[ENGINE]", help=f"Serving by {', '.join(get_args(Engine))}.", kind="serve",
+        name="serve", metavar="[ENGINE]", help=f"Serving by {', '.join(get_args(workloads.Engine))}.", kind="serve",
         key="run.engine", words=ENGINES, alone="vllm", spellings=("engine",),
     ),
     JobFlag(
@@ -113,9 +103,9 @@ FLAGS = (
     JobFlag(name="bf16", help="As in Trainer: autocast with fp32 weights in training, bf16 weights otherwise."),
     JobFlag(name="fp16", help="The same as --bf16, in fp16."),
     JobFlag(
-        name="lora", metavar="[RANK]", help=f"Train LoRA adapters on frozen weights; rank {USUAL_RANK} by default.",
-        kind="train", key="run.lora.rank", alone=str(USUAL_RANK),
-        words=dict.fromkeys(("lora", "true"), str(USUAL_RANK)),
+        name="lora", metavar="[RANK]", kind="train", key="run.lora.rank", alone=str(workloads.USUAL_RANK),
+        help=f"Train LoRA adapters on frozen weights; rank {workloads.USUAL_RANK} by default.",
+        words=dict.fromkeys(("lora", "true"), str(workloads.USUAL_RANK)),
         spellings=("lora-r", "lora-rank", "lora-dim", "rank", "use-lora", "peft", "use-peft"),
     ),
     JobFlag(
@@ -123,7 +113,7 @@ FLAGS = (
         # configurations have gradient_checkpointing True from 0.22 on (`importers/process_offers.py`).
         name="qlora", metavar="[RANK]", help="The same on nf4 weights (double quantization), with checkpointing.",
         kind="train",
-        key="run.lora.rank", alone=str(USUAL_RANK), spellings=("use-qlora",),
+        key="run.lora.rank", alone=str(workloads.USUAL_RANK), spellings=("use-qlora",),
         more={"run.quantization": "nf4-double", "run.checkpointing": "full"},
     ),
     JobFlag(
@@ -187,7 +177,9 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **{name: (name, "") for name in AUTOCAST},
     **{name: (meant.partition(" ")[0], meant.partition(" ")[2]) for name, meant in WORDS["switches"].items()},
     **{
-        name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith(("q", "iq", "tq"))
+        name.replace("_", "-"): ("quant", name)
+        for name in get_args(workloads.Quantization)
+        if name.startswith(("q", "iq", "tq"))
     },
 }
 # Words before a job's kind (`--mode train`, `--backend vllm`), and options of scripts that change nothing about memory.
@@ -201,19 +193,18 @@ def advice_on(option: str) -> str:
 
 
 # A preset's own keys are options too: of a run, its adapters and its parallelism.
-_OWN_KEYS = {
-    field.encode_name: f"{table}{field.encode_name}"
-    for table, struct in (
-        ("parallel.", Parallel), ("run.lora.", Lora), ("run.", ServeRun), ("run.", InferRun), ("run.", TrainRun)
+_OWN_FIELDS = [
+    (table, field)
+    for table, structs in (
+        ("parallel.", (workloads.Parallel,)),
+        ("run.lora.", (workloads.Lora,)),
+        ("run.", (workloads.ServeRun, workloads.InferRun, workloads.TrainRun)),
     )
+    for struct in structs
     for field in msgspec.structs.fields(struct)
-}  # fmt: skip
-_SWITCHES = frozenset(
-    field.encode_name
-    for struct in (Parallel, Lora, ServeRun, InferRun, TrainRun)
-    for field in msgspec.structs.fields(struct)
-    if field.type is bool
-)
+]
+_OWN_KEYS = {field.encode_name: f"{table}{field.encode_name}" for table, field in _OWN_FIELDS}
+_SWITCHES = frozenset(field.encode_name for _, field in _OWN_FIELDS if field.type is bool)
 
 
 def own_setting(name: str, value: str | None) -> tuple[str, bool]:
