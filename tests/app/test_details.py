@@ -12,17 +12,7 @@ from tests.app import scenes
 from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from vramtui.app.app import Dashboard
 from vramtui.app.export.portable_svg import COLUMN, portable
-from vramtui.app.watch.windows import (
-    SPANS,
-    Details,
-    RowFacts,
-    SaveOptions,
-    folded,
-    gauge_rows,
-    gpu_facts,
-    span_words,
-    unattributed_facts,
-)
+from vramtui.app.watch import windows
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import Curve, History
@@ -37,25 +27,27 @@ def test_unattributed_bytes_say_why_and_shared_memory_is_named() -> None:
         (-GIB, scenes.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
     ):
         card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
-        ((name, told),) = unattributed_facts(card, host)
+        ((name, told),) = windows.unattributed_facts(card, host)
         assert name == "unattributed"
         assert words in told.replace("−", "-")
     card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
-    assert "a process grew between two readings" in unattributed_facts(card, scenes.HOST, GIB)[0][1]
-    assert unattributed_facts(card, scenes.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
-    assert unattributed_facts(scenes.gpu(0), scenes.HOST) == []
+    assert "a process grew between two readings" in windows.unattributed_facts(card, scenes.HOST, GIB)[0][1]
+    assert windows.unattributed_facts(card, scenes.HOST, GIB - 1)[0][1].endswith(
+        "counted more than once: processes share it"
+    )
+    assert windows.unattributed_facts(scenes.gpu(0), scenes.HOST) == []
     unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
-    assert unattributed_facts(unknown, scenes.HOST) == []
+    assert windows.unattributed_facts(unknown, scenes.HOST) == []
     shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
-    facts = dict(gpu_facts(shared))
+    facts = dict(windows.gpu_facts(shared))
     assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")
-    assert folded("python train.py --config", 15) == ["python train.py", "--config"]
-    assert folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]
+    assert windows.folded("python train.py --config", 15) == ["python train.py", "--config"]
+    assert windows.folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]
 
 
 @given(st.text(alphabet="ab 漢é-", max_size=200), st.integers(2, 40))
 def test_a_folded_line_holds_every_word_within_its_width(text: str, width: int) -> None:
-    lines = folded(text, width)
+    lines = windows.folded(text, width)
     assert all(cell_len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
 
@@ -75,14 +67,14 @@ async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sam
 
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         view = app.state.view()
-        app.push_screen(Details(view, RowFacts(measure_traffic=measure, environment={"RANK": "3"})))
+        app.push_screen(windows.Details(view, windows.RowFacts(measure_traffic=measure, environment={"RANK": "3"})))
         while "received" not in screen_text(app):
             await settle(app, pilot)
         assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
         assert asked == [known(view.chosen).gpu.uuid]
         assert "variables: 1, below (End)" in screen_text(app)
         assert "RANK=3" in await press(app, pilot, "end")
-        assert "only your own processes' is read" in str(Details(view, RowFacts(environment={})).text())
+        assert "only your own processes' is read" in str(windows.Details(view, windows.RowFacts(environment={})).text())
 
 
 async def test_gpus_and_spans_of_the_details_are_chosen_by_keys() -> None:
@@ -105,7 +97,7 @@ async def test_gpus_and_spans_of_the_details_are_chosen_by_keys() -> None:
         for key in ("plus", "plus", "minus", "plus", "plus", "plus"):
             await press(app, pilot, key)
             spans.append(_span(app))
-        whole, half, quarter, least = map(span_words, reversed(SPANS))
+        whole, half, quarter, least = map(windows.span_words, reversed(windows.SPANS))
         assert spans == [whole, half, quarter, half, quarter, least, least]
 
 
@@ -130,7 +122,7 @@ def _hour() -> History:
 def test_each_gauge_draws_the_hour_and_nothing_before_the_first_look() -> None:
     history = _hour()
     _, card = next(iter(history.answered.values()))
-    rows = dict(gauge_rows(history.gauges[card.uuid], card, HOUR, HOUR, 20))
+    rows = dict(windows.gauge_rows(history.gauges[card.uuid], card, HOUR, HOUR, 20))
     assert list(rows) == ["utilization", "memory", "power"]  # nobody told of a temperature
     words, top, bottom = rows["utilization"]
     assert words == "100 %, peak 100 %"
@@ -138,7 +130,7 @@ def test_each_gauge_draws_the_hour_and_nothing_before_the_first_look() -> None:
     assert rows["power"][0] == "650 W, peak 650 W"
     curve = Curve()
     curve.add(100.0, (50,))
-    ((_, (_, *drawn)),) = gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)
+    ((_, (_, *drawn)),) = windows.gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)
     assert all(not line[:15].strip() for line in drawn)
     assert any(line[-1:].strip() for line in drawn)
 
@@ -175,7 +167,7 @@ async def test_formats_and_folder_are_kept_or_said_to_be_wrong(tmp_path: Path) -
         app.screen.query_one(Input).value = str(file)
         assert "That is a file, not a folder." in await press(app, pilot, "enter")
         await press(app, pilot, "escape")
-        assert not isinstance(app.screen, SaveOptions)
+        assert not isinstance(app.screen, windows.SaveOptions)
         assert choice.settings == SnapshotSettings(formats=FORMATS)
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")

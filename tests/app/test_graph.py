@@ -15,20 +15,7 @@ from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState, ceiling, row_ledger
 from vramtui.app.state.view import Series
 from vramtui.app.timeline.trace_jobs import observed_moments
-from vramtui.app.ui.graph import (
-    DOTS,
-    EIGHTHS,
-    MOVES_EVERY,
-    MemoryGraph,
-    _stacked,
-    braille_rows,
-    buckets,
-    column,
-    expected,
-    levels,
-    middle,
-    tops,
-)
+from vramtui.app.ui import graph as graphs
 from vramtui.cli.common.open_source import open_source
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
@@ -44,38 +31,40 @@ def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
 
 
 def test_a_bucket_holds_the_largest_value_and_any_memory_is_seen() -> None:
-    assert buckets(series([(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)], 0.0, 40.0), 4) == [5, 50, 7, 9]
-    assert buckets(series([(25.0, 5)], 0.0, 40.0), 4) == [None, None, 5, 5]
+    assert graphs.buckets(series([(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)], 0.0, 40.0), 4) == [5, 50, 7, 9]
+    assert graphs.buckets(series([(25.0, 5)], 0.0, 40.0), 4) == [None, None, 5, 5]
     # Half a second later the same stretches of time lie in the same buckets.
     points = [(float(at), at % 7) for at in range(0, 120, 3)]
-    assert buckets(series(points, 0.1, 120.1), 30) == buckets(series(points, 0.9, 120.9), 30)
+    assert graphs.buckets(series(points, 0.1, 120.1), 30) == graphs.buckets(series(points, 0.9, 120.9), 30)
     # Each move costs some bytes a line, which one a second would be most of what a quiet screen sends over ssh.
     points = [(float(at), 10 + at) for at in range(200)]
-    seen = [buckets(series(points[: at + 1], at - 120.0, float(at)), 180) for at in range(130, 190)]
+    seen = [graphs.buckets(series(points[: at + 1], at - 120.0, float(at)), 180) for at in range(130, 190)]
     assert [picture[-1] for picture in seen] == [points[at][1] for at in range(130, 190)]
     moved = sum(one[:90] != other[:90] for one, other in pairwise(seen))
-    assert 0 < moved <= 60 / MOVES_EVERY + 1
-    assert braille_rows([0, 1, 2, 3, 4, 8], 2) == ["  ⢸", "⢀⣴⣿"]
-    assert levels([1, None, 0, 100, 1000], 100, 2) == [1, 0, 0, 8, 8]
-    ends = tops((8, 3), 16, 16, 2)
+    assert 0 < moved <= 60 / graphs.MOVES_EVERY + 1
+    assert graphs.braille_rows([0, 1, 2, 3, 4, 8], 2) == ["  ⢸", "⢀⣴⣿"]
+    assert graphs.levels([1, None, 0, 100, 1000], 100, 2) == [1, 0, 0, 8, 8]
+    ends = graphs.tops((8, 3), 16, 16, 2)
     assert ends == (8, 11, 16)
-    top, bottom = column(ends, 2)
+    top, bottom = graphs.column(ends, 2)
     assert (bottom.text, bottom.layer, bottom.behind) == ("█", 0, None)
     assert (top.text, top.layer, top.behind) == ("▃", 1, 2)
-    top, bottom = column(tops((), 6, 16, 2), 2)
+    top, bottom = graphs.column(graphs.tops((), 6, 16, 2), 2)
     assert (top.text, top.layer) == (" ", None)
     assert (bottom.text, bottom.layer, bottom.behind) == ("▆", 0, None)
-    assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
+    assert (graphs.tops((), 1, 1000, 2), graphs.tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
     ends = (16, 18, 40)
-    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
+    assert [graphs.middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
 
 
 def test_what_trembles_waits_for_the_next_move_and_a_jump_is_drawn_at_once() -> None:
     points = [(float(at), 50 + at % 3) for at in range(200)]
-    seen = [_stacked(series(points[: at + 1], at - 120.0, float(at)), 180, 5) for at in range(130, 190)]
-    assert 0 < sum(one != other for one, other in pairwise(seen)) <= 60 / MOVES_EVERY + 1
+    seen = [graphs.layer_ends(series(points[: at + 1], at - 120.0, float(at)), 180, 5) for at in range(130, 190)]
+    assert 0 < sum(one != other for one, other in pairwise(seen)) <= 60 / graphs.MOVES_EVERY + 1
     for more in ([], [(151.0, 81), (152.0, 79)]):
-        assert _stacked(series([*points[:150], (150.0, 80), *more], 32.0, 152.0), 180, 5)[-1] == tops((), 80, 100, 5)
+        assert graphs.layer_ends(series([*points[:150], (150.0, 80), *more], 32.0, 152.0), 180, 5)[-1] == graphs.tops(
+            (), 80, 100, 5
+        )
 
 
 amounts = st.integers(0, 2**40)
@@ -84,7 +73,7 @@ histories = st.lists(st.tuples(st.floats(0, 1000), amounts), min_size=1, max_siz
 
 @given(histories, st.integers(2, 200))
 def test_no_bucket_shows_what_was_never_held(points: list[tuple[float, int]], count: int) -> None:
-    found = buckets(series(points, 0.0, 1000.0), count)
+    found = graphs.buckets(series(points, 0.0, 1000.0), count)
     held = {value for _, value in points}
     assert len(found) == count
     assert all(value is None or value in held for value in found)
@@ -93,17 +82,17 @@ def test_no_bucket_shows_what_was_never_held(points: list[tuple[float, int]], co
 @given(histories)
 def test_the_peak_of_the_span_is_drawn(points: list[tuple[float, int]]) -> None:
     later = [(at + 1.0, value) for at, value in points]
-    found = buckets(series(later, 0.0, 1001.0), 40)
+    found = graphs.buckets(series(later, 0.0, 1001.0), 40)
     last_at = dict(later)
     assert max(value for value in found if value is not None) >= max(last_at.values())
 
 
-@given(st.lists(st.integers(0, 5 * DOTS), min_size=2, max_size=40), st.integers(1, 5))
+@given(st.lists(st.integers(0, 5 * graphs.DOTS), min_size=2, max_size=40), st.integers(1, 5))
 def test_as_many_dots_as_levels(dots: list[int], height: int) -> None:
     dots = dots[: len(dots) // 2 * 2]
-    rows = braille_rows(dots, height)
+    rows = graphs.braille_rows(dots, height)
     drawn = sum((ord(cell) - 0x2800).bit_count() for row in rows for cell in row if cell != " ")
-    assert drawn == sum(min(level, height * DOTS) for level in dots)
+    assert drawn == sum(min(level, height * graphs.DOTS) for level in dots)
 
 
 @given(st.integers(0, 2**42), st.one_of(st.none(), st.integers(GIB, 2**42)))
@@ -206,11 +195,11 @@ async def test_without_its_preset_the_jobs_own_figures_are_shown() -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))
 def test_a_column_is_as_high_as_the_whole(sizes: list[int], whole: int, height: int) -> None:
-    ends = tops(sizes, whole, 200, height)
+    ends = graphs.tops(sizes, whole, 200, height)
     assert list(ends) == sorted(ends)
-    assert ends[-1] <= height * EIGHTHS
-    cells = column(ends, height)
-    assert sum(cell.layer is not None for cell in cells) == -(-ends[-1] // EIGHTHS)
+    assert ends[-1] <= height * graphs.EIGHTHS
+    cells = graphs.column(ends, height)
+    assert sum(cell.layer is not None for cell in cells) == -(-ends[-1] // graphs.EIGHTHS)
 
 
 async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
@@ -230,7 +219,7 @@ async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
             "cached": 0,
         }
         assert "as the job reports" in screen_text(app)
-        graph = app.screen.query_one(MemoryGraph)
+        graph = app.screen.query_one(graphs.MemoryGraph)
         colours = {segment.style.color.name for line in graph.shown for segment in line if segment.style}
         assert {"#6ea8fe", "#ff9f5a"} <= colours
 
@@ -268,7 +257,7 @@ def test_the_demo_begins_with_a_past_its_parts_and_no_alerts() -> None:
     series = known(state.view().series)
     assert known(series.layers).source == "as the job reports"
     assert len(known(series.layers).times) > 1
-    held = [value for value in expected(series, 200) if value is not None]
+    held = [value for value in graphs.expected(series, 200) if value is not None]
     assert held == sorted(held)
     assert held[0] < 20 * GIB < 60 * GIB < held[-1] == series.predicted
     opened = open_source(demo=True, replay=None)

@@ -12,28 +12,8 @@ from hypothesis import strategies as st
 
 from tests.app.driver import known
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
+from vramtui.app.plan import model as plans
 from vramtui.app.plan.controller import GridWorker
-from vramtui.app.plan.model import (
-    ADVICE,
-    AS_IS,
-    MAX_MAPS,
-    SIZE_KEYS,
-    Advice,
-    GridCells,
-    GridQuestion,
-    PlanModel,
-    PlanView,
-    axes_of,
-    begin_where_it_fits,
-    ladder,
-    rows_that_fit,
-    schemes_for,
-    shared,
-    short,
-    usual_axes,
-    variant,
-    with_present,
-)
 from vramtui.app.plan.screen import edge_before, edge_below, figure
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
@@ -58,7 +38,7 @@ TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=4096))
 
 @given(st.integers(1, 1 << 30), st.integers(1, 30), st.sampled_from([2, 4]))
 def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> None:
-    rungs = ladder(value, count, steps)
+    rungs = plans.ladder(value, count, steps)
     assert value in rungs
     assert (list(rungs), len(rungs)) == (sorted(set(rungs)), count)
     assert rungs[0] >= 1
@@ -66,17 +46,17 @@ def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> 
 
 
 def test_ladders_by_hand_and_names_of_saved_variants() -> None:
-    assert ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
-    assert ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
-    assert ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
-    assert (with_present((1, 2, 4), 3), with_present((1, 2, 4), 9)) == ((1, 2, 3), (2, 4, 9))
-    assert with_present((1, 2, 4), 2) == (1, 2, 4)
-    assert [short(number) for number in (7, 9999, 16384, 24576, 1 << 20, 3 << 19, 10_001)] == [
+    assert plans.ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+    assert plans.ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
+    assert plans.ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
+    assert (plans.with_present((1, 2, 4), 3), plans.with_present((1, 2, 4), 9)) == ((1, 2, 3), (2, 4, 9))
+    assert plans.with_present((1, 2, 4), 2) == (1, 2, 4)
+    assert [plans.short(number) for number in (7, 9999, 16384, 24576, 1 << 20, 3 << 19, 10_001)] == [
         "7", "9999", "16k", "24k", "1M", "1.5M", "10001",
     ]  # fmt: skip
     sizes = (61 * GIB + GIB // 4, 112 * GIB, 12 * TIB, 0)
     assert [figure(count, 4) for count in sizes] == ["61.2", "112", "12T", "0.0"]
-    made = variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
+    made = plans.variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
     assert differences(TRAIN, made) == {
         "run.batch_size": 2,
         "run.lora.rank": 8,
@@ -99,29 +79,29 @@ def test_a_figure_fits_its_cell(count: int, width: int) -> None:
 @pytest.mark.parametrize("name", PresetLibrary().keys())
 def test_setting_what_is_there_changes_nothing(name: str) -> None:
     workload = PresetLibrary().get(name).preset.workload
-    axes = axes_of(workload, workload, 8)
+    axes = plans.axes_of(workload, workload, 8)
     assert bool(axes) == (not isinstance(workload.model, TorchModel))
     for axis in axes:
         assert len(axis.amounts) == len(axis.labels) == len(set(axis.amounts)) <= 24
         assert axis.present is not None or axis.name in {"seq", "context"}
         if axis.present is not None:
-            assert variant(workload, {axis.name: axis.amounts[axis.present]}, 8) == workload
+            assert plans.variant(workload, {axis.name: axis.amounts[axis.present]}, 8) == workload
     if axes:
-        x, y = usual_axes(axes)
+        x, y = plans.usual_axes(axes)
         assert x != y
 
 
 def test_axes_stay_put_set_their_keys_and_are_those_of_the_model() -> None:
-    changed = variant(TRAIN, {"batch": 8}, 8)
-    before, after = (axes_of(workload, TRAIN, 8)[0] for workload in (TRAIN, changed))
+    changed = plans.variant(TRAIN, {"batch": 8}, 8)
+    before, after = (plans.axes_of(workload, TRAIN, 8)[0] for workload in (TRAIN, changed))
     assert before.amounts == after.amounts
     assert before.present is not None
     assert after.present is not None
     assert (before.amounts[before.present], after.amounts[after.present]) == (4, 8)
-    odd = axes_of(variant(TRAIN, {"batch": 9}, 8), TRAIN, 8)[0]
+    odd = plans.axes_of(plans.variant(TRAIN, {"batch": 9}, 8), TRAIN, 8)[0]
     assert 9 in odd.amounts
     assert odd.present == odd.amounts.index(9)
-    made = variant(
+    made = plans.variant(
         TRAIN, {"batch": 2, "seq": 512, "precision": "bf16", "checkpoint": "full", "optimizer": "sgd", "LoRA": 8}, 8
     )
     run = made.run
@@ -132,61 +112,61 @@ def test_axes_stay_put_set_their_keys_and_are_those_of_the_model() -> None:
     assert (known(run.lora).rank, known(run.lora).target_modules) == (8, ("q_proj", "k_proj", "v_proj", "o_proj"))
     assert isinstance(JOB.run, TrainRun)
     assert JOB.run.lora is not None
-    more = variant(JOB, {"LoRA": 64}, 8).run
+    more = plans.variant(JOB, {"LoRA": 64}, 8).run
     assert isinstance(more, TrainRun)
     assert more.lora == msgspec.structs.replace(JOB.run.lora, rank=64)
-    assert variant(JOB, {"LoRA": None}, 8).run.lora is None
+    assert plans.variant(JOB, {"LoRA": None}, 8).run.lora is None
     serve = Workload(model=MODEL, run=ServeRun(max_model_len=8192))
-    assert usual_axes(axes_of(serve, serve, 8)) == ("share", "context")
+    assert plans.usual_axes(plans.axes_of(serve, serve, 8)) == ("share", "context")
     local = Workload(model=MODEL, run=ServeRun(engine="llama.cpp", max_model_len=8192))
-    assert usual_axes(axes_of(local, local, 8)) == ("quantized", "context")
+    assert plans.usual_axes(plans.axes_of(local, local, 8)) == ("quantized", "context")
     resnet = PresetLibrary().get("resnet-50-train").preset.workload
-    assert usual_axes(axes_of(resnet, resnet, 8)) == ("batch", "image")
-    small = variant(resnet, {"image": 112}, 8)
+    assert plans.usual_axes(plans.axes_of(resnet, resnet, 8)) == ("batch", "image")
+    small = plans.variant(resnet, {"image": 112}, 8)
     assert answer_for(ANALYTIC, small, card("H100")).process < answer_for(ANALYTIC, resnet, card("H100")).process  # type: ignore[operator]  # both can be
     with pytest.raises(UserError, match="no optimizer to vary"):
-        variant(serve, {"optimizer": "sgd"}, 8)
+        plans.variant(serve, {"optimizer": "sgd"}, 8)
     gpt = PresetLibrary().get("llama-3.1-8b-llama-server").preset.workload
-    assert not {"GPUs", "sharding"} & {axis.name for axis in axes_of(gpt, gpt, 8)}
+    assert not {"GPUs", "sharding"} & {axis.name for axis in plans.axes_of(gpt, gpt, 8)}
     learned = PresetLibrary().get("gpt2-124m").preset.workload
-    axis = next(axis for axis in axes_of(learned, learned, 8) if axis.name == "seq")
+    axis = next(axis for axis in plans.axes_of(learned, learned, 8) if axis.name == "seq")
     assert axis.amounts[-2:] == (1024, 1536)
     turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
-    axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
+    axis = next(axis for axis in plans.axes_of(turned, turned, 8) if axis.name == "seq")
     assert (axis.amounts[-2:], axis.own) == ((131072, 196608), 131072)
-    axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
+    axis = next(axis for axis in plans.axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
     assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
-    assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
-    shared_four = known(variant(TRAIN, {"FSDP": 4}, 8).parallel)
+    assert plans.variant(TRAIN, {"FSDP": 1}, 8).parallel is None
+    shared_four = known(plans.variant(TRAIN, {"FSDP": 4}, 8).parallel)
     assert (shared_four.data, shared_four.strategy, shared_four.zero_stage) == (4, "fsdp", 3)
 
 
 def test_ways_of_sharing() -> None:
-    assert shared(TRAIN, AS_IS, None, 8) is None
-    assert shared(TRAIN, "ZeRO-3", None, 8) == Parallel(data=8, strategy="zero", zero_stage=3)
-    assert shared(TRAIN, "FSDP", 16, 8) == Parallel(data=16, strategy="fsdp", zero_stage=3)
-    assert shared(TRAIN, "tensor+seq", 4, 8) == Parallel(tensor=4, sequence_parallel=True)
-    assert shared(TRAIN, "tensor+ZeRO-1", 32, 8) == Parallel(tensor=8, data=4, strategy="zero", zero_stage=1)
-    assert shared(TRAIN, "pipeline", 2, 8) == Parallel(pipeline=2)
-    assert shared(TRAIN, "context", 2, 8) == Parallel(context=2)
-    assert shared(TRAIN, "FSDP", 1, 8) is None
-    assert shared(TRAIN, AS_IS, 4, 8) == Parallel(data=4)
+    assert plans.shared(TRAIN, plans.AS_IS, None, 8) is None
+    assert plans.shared(TRAIN, "ZeRO-3", None, 8) == Parallel(data=8, strategy="zero", zero_stage=3)
+    assert plans.shared(TRAIN, "FSDP", 16, 8) == Parallel(data=16, strategy="fsdp", zero_stage=3)
+    assert plans.shared(TRAIN, "tensor+seq", 4, 8) == Parallel(tensor=4, sequence_parallel=True)
+    assert plans.shared(TRAIN, "tensor+ZeRO-1", 32, 8) == Parallel(tensor=8, data=4, strategy="zero", zero_stage=1)
+    assert plans.shared(TRAIN, "pipeline", 2, 8) == Parallel(pipeline=2)
+    assert plans.shared(TRAIN, "context", 2, 8) == Parallel(context=2)
+    assert plans.shared(TRAIN, "FSDP", 1, 8) is None
+    assert plans.shared(TRAIN, plans.AS_IS, 4, 8) == Parallel(data=4)
     with pytest.raises(UserError, match="groups of 8"):
-        shared(TRAIN, "tensor+ZeRO-1", 12, 8)
+        plans.shared(TRAIN, "tensor+ZeRO-1", 12, 8)
     spread_out = msgspec.structs.replace(TRAIN, parallel=Parallel(data=4, tensor=2, strategy="zero", zero_stage=1))
     assert spread_out.parallel is not None
-    assert shared(spread_out, AS_IS, 16, 8) == msgspec.structs.replace(spread_out.parallel, data=8)
+    assert plans.shared(spread_out, plans.AS_IS, 16, 8) == msgspec.structs.replace(spread_out.parallel, data=8)
     with pytest.raises(UserError, match="groups of 2"):
-        shared(spread_out, AS_IS, 3, 8)
+        plans.shared(spread_out, plans.AS_IS, 3, 8)
     answers = Workload(model=MODEL, run=InferRun())
-    assert shared(answers, AS_IS, 4, 8) == Parallel(tensor=4)
-    assert schemes_for(answers) == (AS_IS, "tensor", "pipeline")
+    assert plans.shared(answers, plans.AS_IS, 4, 8) == Parallel(tensor=4)
+    assert plans.schemes_for(answers) == (plans.AS_IS, "tensor", "pipeline")
 
 
 def test_a_map_says_what_its_estimator_says_and_few_are_kept() -> None:
     device = card("H100")
-    axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
-    heatmap = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
+    axes = {axis.name: axis for axis in plans.axes_of(TRAIN, TRAIN, 8)}
+    heatmap = plans.GridCells(plans.GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
     assert [heatmap.done for _ in heatmap.fill(ANALYTIC)] == list(range(1, heatmap.total + 1))
     assert heatmap.is_whole
     for y, row in enumerate(heatmap.cells()):
@@ -198,7 +178,7 @@ def test_a_map_says_what_its_estimator_says_and_few_are_kept() -> None:
             assert answer == expected
     refused = [answer.reason for row in heatmap.cells() for answer in row if answer and answer.process is None]
     assert any("does not divide" in reason for reason in refused)
-    state, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
+    state, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), plans.PlanModel()
     state.take_presets(PRESETS)
     state.panel_key = PRESETS[0].key
     plan.view(state)
@@ -207,8 +187,8 @@ def test_a_map_says_what_its_estimator_says_and_few_are_kept() -> None:
         for _ in range(12):
             plan.view(state)
             plan.go(*(at + 1 for at in plan.cursor))
-    assert 1 < len(plan.maps) <= MAX_MAPS
-    assert 1 < len(plan.advice) <= ADVICE
+    assert 1 < len(plan.maps) <= plans.MAX_MAPS
+    assert 1 < len(plan.advice) <= plans.ADVICE
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 40))
@@ -233,8 +213,8 @@ def test_the_edge_runs_between_what_fits_and_what_does_not(sizes: list[list[int 
             assert edge_below(cells, x, y) == ({size, below} == {5, 15})
 
 
-def advised(workload: Workload, name: str, gpus: int = 1) -> Advice:
-    advice = Advice(workload, card(name), gpus)
+def advised(workload: Workload, name: str, gpus: int = 1) -> plans.Advice:
+    advice = plans.Advice(workload, card(name), gpus)
     for _ in advice.find(ANALYTIC):
         pass
     assert advice.is_whole
@@ -257,14 +237,14 @@ def test_advice_is_the_planners_and_goes_by_what_is_simulated() -> None:
         for name, device in sorted(CARDS.items(), key=lambda item: (item[1].total_memory, item[0]))
         if answer_for(ANALYTIC, TRAIN, device).fits
     ]
-    assert advised(variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").mitigations is None
-    advice = Advice(TRAIN, card("RTX4090"), 1)
+    assert advised(plans.variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").mitigations is None
+    advice = plans.Advice(TRAIN, card("RTX4090"), 1)
     for _ in zip(range(3), advice.find(ANALYTIC), strict=False):
         pass  # another cell is looked at meanwhile
     for _ in advice.find(ANALYTIC):
         pass
     assert [edge.key for edge in advice.edges] == ["run.batch_size", "run.sequence_length"]
-    advice = Advice(TRAIN_OF_NEARER, CARD, 1, DEFAULT)
+    advice = plans.Advice(TRAIN_OF_NEARER, CARD, 1, DEFAULT)
     for _ in advice.find(ANALYTIC):
         pass
     planner = Planner(ANALYTIC, TRAIN_OF_NEARER, CARD, 1, DEFAULT)
@@ -291,7 +271,7 @@ def test_advice_is_the_planners_and_goes_by_what_is_simulated() -> None:
 ])  # fmt: skip
 def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str | None]) -> None:
     found = PresetLibrary().get(name)
-    made = variant(found.preset.workload, amounts, 8)
+    made = plans.variant(found.preset.workload, amounts, 8)
     saved = save_variant(found, made, "mine", "batch 2")
     assert saved.preset.workload == made
     assert not saved.bundled
@@ -418,34 +398,34 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
 
 def test_axes_begin_where_something_fits_and_end_soon_after_the_last_size_that_does() -> None:
     large = Workload(model=MODEL, run=TrainRun(batch_size=512, sequence_length=65536, precision="bf16"))
-    axes = {axis.name: axis for axis in axes_of(large, large, 8)}
+    axes = {axis.name: axis for axis in plans.axes_of(large, large, 8)}
     h200 = card("H200")
 
     def fits(workload: Workload) -> bool:
         return ANALYTIC.estimate(workload, h200).process <= h200.total_memory
 
-    begun = begin_where_it_fits((axes["batch"], axes["seq"]), large, 8, fits)
+    begun = plans.begin_where_it_fits((axes["batch"], axes["seq"]), large, 8, fits)
     first = {axis.name: axis.amounts[0] for axis in begun}
-    assert fits(variant(large, first, 8)), first
+    assert fits(plans.variant(large, first, 8)), first
     for axis, value in zip(begun, (512, 65536), strict=True):
         assert axis.present is not None
         assert axis.amounts[axis.present] == value
         assert list(axis.amounts) == sorted(axis.amounts)  # type: ignore[type-var]  # sizes alone
     # Where it fits from the start, and where nothing does, the axes begin as they did.
-    again = begin_where_it_fits(begun, large, 8, fits)
+    again = plans.begin_where_it_fits(begun, large, 8, fits)
     assert [axis.amounts[0] for axis in again] == [axis.amounts[0] for axis in begun]
     both = (axes["batch"], axes["seq"])
-    assert begin_where_it_fits(both, large, 8, lambda _: False) == both
+    assert plans.begin_where_it_fits(both, large, 8, lambda _: False) == both
     precision = (axes["precision"], axes["optimizer"])
-    assert begin_where_it_fits(precision, large, 8, lambda _: False) == precision
-    axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
+    assert plans.begin_where_it_fits(precision, large, 8, lambda _: False) == precision
+    axes = {axis.name: axis for axis in plans.axes_of(TRAIN, TRAIN, 8)}
 
     def has_few_tokens(workload: Workload) -> bool:
         run = workload.run
         assert isinstance(run, TrainRun)
         return run.batch_size * (run.sequence_length or 0) <= 16 * 2048
 
-    x, y = begin_where_it_fits((axes["batch"], axes["seq"]), TRAIN, 8, has_few_tokens)
+    x, y = plans.begin_where_it_fits((axes["batch"], axes["seq"]), TRAIN, 8, has_few_tokens)
     smallest = y.amounts[0], x.amounts[0]
     for axis, other in zip((x, y), smallest, strict=True):
         assert isinstance(other, int)
@@ -457,16 +437,19 @@ def test_axes_begin_where_something_fits_and_end_soon_after_the_last_size_that_d
 
 def test_what_fits_in_no_size_is_varied_by_what_shares_its_weights() -> None:
     full = PresetLibrary().get("llama-3.1-8b-full").preset.workload
-    axes = axes_of(full, full, 8)
+    axes = plans.axes_of(full, full, 8)
 
     def fits(workload: Workload) -> bool:
         return answer_for(ANALYTIC, workload, card("A100-40GB")).fits
 
-    assert (rows_that_fit(axes, full, 8, fits), rows_that_fit(axes, full, 8, lambda _: True)) == ("FSDP", "")
-    assert rows_that_fit(axes, full, 8, lambda _: False) == ""
+    assert (plans.rows_that_fit(axes, full, 8, fits), plans.rows_that_fit(axes, full, 8, lambda _: True)) == (
+        "FSDP",
+        "",
+    )
+    assert plans.rows_that_fit(axes, full, 8, lambda _: False) == ""
     named = {axis.name: axis for axis in axes}
-    x, y = begin_where_it_fits((named["batch"], named["FSDP"]), full, 8, fits)
-    assert any(fits(variant(full, {"batch": x.amounts[0], "FSDP": cards}, 8)) for cards in y.amounts)
+    x, y = plans.begin_where_it_fits((named["batch"], named["FSDP"]), full, 8, fits)
+    assert any(fits(plans.variant(full, {"batch": x.amounts[0], "FSDP": cards}, 8)) for cards in y.amounts)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +461,7 @@ def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
     desk = DashboardState(MonitorSession(predictor=Predictor(refiner=refiner)))
     desk.take_presets((PresetLibrary().get(name),))
     desk.panel_key = name
-    model = PlanModel()
+    model = plans.PlanModel()
     model.card = card(device)
     begun: dict[object, Iterator[None]] = {}
     for step in range(4000):
@@ -497,7 +480,7 @@ def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
     _agree(model.view(desk))
 
 
-def _agree(view: PlanView) -> None:
+def _agree(view: plans.PlanView) -> None:
     shown, (x, y) = view.maps[0], view.cursor
     side, here = view.side, shown.cells[y][x]
     if here is not None and here.process is not None and known(side).process is not None:
@@ -505,7 +488,7 @@ def _agree(view: PlanView) -> None:
     largest = {edge.key: edge.largest or 0 for edge in view.advice.edges}
     column = tuple(row[x] for row in shown.cells)
     for axis, answers in ((shown.x, shown.cells[y]), (shown.y, column)):
-        most = largest.get(SIZE_KEYS.get(axis.name, ""))
+        most = largest.get(plans.SIZE_KEYS.get(axis.name, ""))
         for amount, answer in zip(axis.amounts, answers, strict=True):
             if most is not None and answer is not None and answer.process is not None and isinstance(amount, int):
                 assert answer.fits == (amount <= most), (axis.name, amount, most)
@@ -518,8 +501,10 @@ CARD = card("RTX4090")
 
 @pytest.mark.slow
 def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
-    axes = {axis.name: axis for axis in axes_of(TRAIN_OF_NEARER, TRAIN_OF_NEARER, 8)}
-    heatmap = GridCells(GridQuestion(TRAIN_OF_NEARER, CARD, axes["batch"], axes["precision"], 8), (0, 0), DEFAULT)
+    axes = {axis.name: axis for axis in plans.axes_of(TRAIN_OF_NEARER, TRAIN_OF_NEARER, 8)}
+    heatmap = plans.GridCells(
+        plans.GridQuestion(TRAIN_OF_NEARER, CARD, axes["batch"], axes["precision"], 8), (0, 0), DEFAULT
+    )
     steps = heatmap.fill(ANALYTIC)
     quick = {(x, y): answer_for(ANALYTIC, heatmap.workload_at(x, y), CARD) for y in range(2) for x in range(3)}
     next(steps)

@@ -22,40 +22,22 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.readings import Process as Reading
+from vramtui.core.runs import run as past
 from vramtui.core.runs.ranked_jobs import RankReading, rank_readings, ranked_jobs
-from vramtui.core.runs.run import (
-    BARS,
-    EDGES,
-    RUN_COLUMNS,
-    Run,
-    RunColumn,
-    RunFilter,
-    StoredRun,
-    ending_words,
-    errors_of,
-    filtered,
-    histogram,
-    in_order,
-    merged,
-    preset_values,
-    run_key,
-    same_process,
-    with_gone,
-)
 from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, REFINED_EVERY, RunTracker, thinned
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.sources.host.processes import ProcessReader, process_is_gone
 
-STARTED = Run(
-    key=run_key("h", "GPU-1", 7, 1000.0), source="run", host="h", gpu_uuid="GPU-1", gpu_name="H200", pid=7,
+STARTED = past.Run(
+    key=past.run_key("h", "GPU-1", 7, 1000.0), source="run", host="h", gpu_uuid="GPU-1", gpu_name="H200", pid=7,
     started_at=1000.0, ended_at=1600.0, ending="failed", exit_code=3, preset="", method="", predicted=Ledger(),
     observed=Ledger(allocated=8 * GIB, reserved=9 * GIB, context=GIB // 2, process=9 * GIB + GIB // 2),
     peak_how="probe", times=(5.0, 50.0), values=(GIB, 9 * GIB), versions={"torch": "2.9"},
 )  # fmt: skip
 WATCHED = msgspec.structs.replace(
-    STARTED, source="watched", started_at=1000.7, key=run_key("h", "GPU-1", 7, 1000.7), ended_at=1599.0,
+    STARTED, source="watched", started_at=1000.7, key=past.run_key("h", "GPU-1", 7, 1000.7), ended_at=1599.0,
     ending="exited", exit_code=None, preset="gpt2-124m", method="analytic", predicted=Ledger(process=10 * GIB),
     observed=Ledger(process=10 * GIB), peak_how="sampled", times=(0.0, 500.0), values=(GIB, 10 * GIB),
     versions={"driver": "580"},
@@ -63,20 +45,20 @@ WATCHED = msgspec.structs.replace(
 
 
 def test_a_reused_pid_is_another_process_and_a_job_that_was_missed_for_a_moment_goes_on() -> None:
-    assert same_process(STARTED, WATCHED)
+    assert past.same_process(STARTED, WATCHED)
     for changes in ({"pid": 8}, {"host": "other"}, {"gpu_uuid": "GPU-2"}, {"started_at": 1700.0, "ended_at": None}):
         other = msgspec.structs.replace(WATCHED, **changes)
-        assert not same_process(STARTED, other)
-        assert not same_process(other, STARTED)
+        assert not past.same_process(STARTED, other)
+        assert not past.same_process(other, STARTED)
     back = msgspec.structs.replace(WATCHED, ended_at=None, ending="running", seen_until=1700.0)
-    assert (merged(WATCHED, back).ending, merged(back, WATCHED).ending) == ("running", "running")
+    assert (past.merged(WATCHED, back).ending, past.merged(back, WATCHED).ending) == ("running", "running")
     late = msgspec.structs.replace(back, seen_until=1500.0)
-    assert merged(WATCHED, late).ended_at == 1599.0
+    assert past.merged(WATCHED, late).ended_at == 1599.0
 
 
 @pytest.mark.parametrize("pair", [(STARTED, WATCHED), (WATCHED, STARTED)])
-def test_each_gives_what_it_knows_best(pair: tuple[Run, Run]) -> None:
-    both = merged(*pair)
+def test_each_gives_what_it_knows_best(pair: tuple[past.Run, past.Run]) -> None:
+    both = past.merged(*pair)
     assert both.key == pair[0].key
     assert (both.source, both.peak_how, both.exit_code, both.ending) == ("run", "probe", 3, "failed")
     assert (both.preset, both.method, both.predicted.process) == ("gpt2-124m", "analytic", 10 * GIB)
@@ -86,9 +68,9 @@ def test_each_gives_what_it_knows_best(pair: tuple[Run, Run]) -> None:
 
 
 @given(st.permutations((STARTED, WATCHED, msgspec.structs.replace(WATCHED, ended_at=None, ending="running"))))
-def test_the_order_does_not_matter_but_for_the_key(order: list[Run]) -> None:
-    first = merged(merged(order[0], order[1]), order[2])
-    other = merged(merged(STARTED, WATCHED), STARTED)
+def test_the_order_does_not_matter_but_for_the_key(order: list[past.Run]) -> None:
+    first = past.merged(past.merged(order[0], order[1]), order[2])
+    other = past.merged(past.merged(STARTED, WATCHED), STARTED)
     assert msgspec.structs.replace(first, key="") == msgspec.structs.replace(other, key="")
 
 
@@ -98,26 +80,26 @@ RUN = a_run(
 )  # fmt: skip
 
 
-def kept(number: int, **changes: object) -> StoredRun:
-    return StoredRun(number, msgspec.structs.replace(RUN, **changes))
+def kept(number: int, **changes: object) -> past.StoredRun:
+    return past.StoredRun(number, msgspec.structs.replace(RUN, **changes))
 
 
 @pytest.mark.parametrize(
     ("wanted", "numbers"),
     [
-        (RunFilter(), [1, 2, 3]), (RunFilter(preset="GPT2"), [1, 3]), (RunFilter(gpu="l40"), [2]),
-        (RunFilter(host="gpu02"), [3]), (RunFilter(since=1500.0), [3]), (RunFilter(failed=True), [2]),
-        (RunFilter(words="train h200"), [1, 3]), (RunFilter(words="train nowhere"), []),
-        (RunFilter(gpu="GPU-0", failed=True, preset="x"), []),
+        (past.RunFilter(), [1, 2, 3]), (past.RunFilter(preset="GPT2"), [1, 3]), (past.RunFilter(gpu="l40"), [2]),
+        (past.RunFilter(host="gpu02"), [3]), (past.RunFilter(since=1500.0), [3]), (past.RunFilter(failed=True), [2]),
+        (past.RunFilter(words="train h200"), [1, 3]), (past.RunFilter(words="train nowhere"), []),
+        (past.RunFilter(gpu="GPU-0", failed=True, preset="x"), []),
     ],
 )  # fmt: skip
-def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
+def test_filters(wanted: past.RunFilter, numbers: list[int]) -> None:
     runs = [
         kept(1),
         kept(2, gpu_name="NVIDIA L40S", preset="llama", ending="out_of_memory"),
         kept(3, host="gpu02", started_at=1600.0),
     ]
-    assert [one.id for one in filtered(runs, wanted)] == numbers
+    assert [one.id for one in past.filtered(runs, wanted)] == numbers
 
 
 @pytest.mark.parametrize(
@@ -127,7 +109,7 @@ def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
         ("observed", [1, 2, 3]), ("error", [2, 1, 3]), ("lasted", [1, 2, 3]), ("ended", [1, 3, 2]),
     ],
 )  # fmt: skip
-def test_orders(column: RunColumn, numbers: list[int]) -> None:
+def test_orders(column: past.RunColumn, numbers: list[int]) -> None:
     runs = [
         kept(1),
         kept(
@@ -136,8 +118,8 @@ def test_orders(column: RunColumn, numbers: list[int]) -> None:
         ),
         kept(3, started_at=1002.0, host="z", preset="", observed=Ledger(), predicted=Ledger()),
     ]  # fmt: skip
-    assert [one.id for one in in_order(runs, column)] == numbers
-    turned = [one.id for one in in_order(runs, column, reverse=True)]
+    assert [one.id for one in past.in_order(runs, column)] == numbers
+    turned = [one.id for one in past.in_order(runs, column, reverse=True)]
     if column in {"preset", "predicted", "observed", "error"}:
         assert turned == [numbers[1], numbers[0], 3]  # what is not known stays last
     elif column in {"when", "host", "lasted"}:
@@ -147,23 +129,24 @@ def test_orders(column: RunColumn, numbers: list[int]) -> None:
 
 
 @given(
-    st.lists(st.builds(kept, st.integers(), started_at=st.floats(0, 9), host=st.text())), st.sampled_from(RUN_COLUMNS)
+    st.lists(st.builds(kept, st.integers(), started_at=st.floats(0, 9), host=st.text())),
+    st.sampled_from(past.RUN_COLUMNS),
 )
-def test_sorting_loses_nothing(runs: list[StoredRun], column: RunColumn) -> None:
-    assert sorted(one.id for one in in_order(runs, column)) == sorted(one.id for one in runs)
+def test_sorting_loses_nothing(runs: list[past.StoredRun], column: past.RunColumn) -> None:
+    assert sorted(one.id for one in past.in_order(runs, column)) == sorted(one.id for one in runs)
 
 
 def test_values_bars_and_words_of_a_run() -> None:
-    assert len(BARS) == len(EDGES) + 1
-    assert histogram([-0.5, -0.02, 0.0, 0.019, 0.02, 0.3]) == (1, 0, 0, 0, 3, 1, 0, 0, 1)
-    assert sum(histogram([])) == 0
+    assert len(past.BARS) == len(past.EDGES) + 1
+    assert past.histogram([-0.5, -0.02, 0.0, 0.019, 0.02, 0.3]) == (1, 0, 0, 0, 3, 1, 0, 0, 1)
+    assert sum(past.histogram([])) == 0
     runs = [RUN, msgspec.structs.replace(RUN, ending="failed"), msgspec.structs.replace(RUN, method="traced")]
-    assert errors_of(runs, "analytic", "transformer") == [pytest.approx(-0.05)]
+    assert past.errors_of(runs, "analytic", "transformer") == [pytest.approx(-0.05)]
     lora = {"rank": 8, "target_modules": ["q_proj"], "use_dora": True}
     workload = {"run": {"batch_size": 8, "lora": lora, "target_length": None, "x": False}, "parallel": None}
     told = "batch_size = 8, lora = {rank = 8, target_modules = [q_proj], use_dora = true}, x = false"
-    assert preset_values(msgspec.structs.replace(RUN, workload=workload)) == (("run", told),)
-    assert preset_values(RUN) == ()
+    assert past.preset_values(msgspec.structs.replace(RUN, workload=workload)) == (("run", told),)
+    assert past.preset_values(RUN) == ()
     words = {
         "ended": RUN,
         "exited": msgspec.structs.replace(RUN, exit_code=0),
@@ -173,16 +156,16 @@ def test_values_bars_and_words_of_a_run() -> None:
     }
     for said, run in words.items():
         now = 3000.0 if said == "running" else 5000.0
-        assert ending_words(run, now) == said
+        assert past.ending_words(run, now) == said
 
 
 def test_only_runs_of_this_host_whose_process_is_gone_have_ended() -> None:
     runs = [a_run(host=host, pid=pid, ended_at=None, ending="running") for host, pid in (("a", 1), ("a", 2), ("b", 1))]
     runs.append(a_run(host="a", pid=1, ended_at=None, ending="failed"))
-    settled = with_gone([StoredRun(at, run) for at, run in enumerate(runs)], "a", lambda pid, _at: pid == 1)
+    settled = past.with_gone([past.StoredRun(at, run) for at, run in enumerate(runs)], "a", lambda pid, _at: pid == 1)
     assert [one.run.ending for one in settled] == ["exited", "running", "running", "failed"]
     assert not settled[0].run.finished, "nobody saw its end: it teaches nothing"
-    assert ending_words(settled[0].run, settled[0].run.last_known + 1) == "ended"
+    assert past.ending_words(settled[0].run, settled[0].run.last_known + 1) == "ended"
     assert msgspec.structs.replace(settled[0].run, ending="running") == runs[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -222,7 +205,7 @@ class TrackedHost:
     def _predict(self, found: PresetFile, device: Device) -> Estimate | None:
         return self.predict(found, device)
 
-    def take(self, at: float, used: int | None, preset: PresetFile | None = PRESET) -> list[Run]:
+    def take(self, at: float, used: int | None, preset: PresetFile | None = PRESET) -> list[past.Run]:
         taken = sample(at, used)
         self.history.add(taken)
         return self.watched.update(taken, self.history, {KEY: preset} if used is not None and preset else {})

@@ -14,22 +14,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, bundled_folder, preset_files
-from vramtui.presets.draft import (
-    ChangedOnDiskError,
-    Draft,
-    FormField,
-    NameTakenError,
-    draft_copy,
-    draft_from_model,
-    fields_of,
-    form_of,
-)
+from vramtui.presets import draft as drafts
 from vramtui.presets.named_presets import preset_named
 
 SHIPPED = preset_files(bundled_folder())
 
 
-def _another(field: FormField) -> str:
+def _another(field: drafts.FormField) -> str:
     now = field.value if field.value is not None else field.default
     if field.kind == "int":
         number = int(now or field.minimum or 0) + 1
@@ -53,8 +44,8 @@ def test_opening_and_saving_keeps_every_byte_that_is_easily_lost(tmp_path: Path)
     for path in SHIPPED:
         copy = tmp_path / path.name
         copy.write_bytes(path.read_bytes())
-        draft = Draft.at(copy)
-        for field in fields_of(draft.form).values():
+        draft = drafts.Draft.at(copy)
+        for field in drafts.fields_of(draft.form).values():
             if field.value is not None:
                 draft.set_value(field.key, field.value)
         draft.set_text(draft.text)
@@ -67,7 +58,7 @@ def test_opening_and_saving_keeps_every_byte_that_is_easily_lost(tmp_path: Path)
     text = NOTED.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
     path = tmp_path / "small.toml"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    draft = Draft.at(path)
+    draft = drafts.Draft.at(path)
     assert draft.text == text
     draft.set_value("run.batch_size", "20")
     assert not draft.is_changed
@@ -78,7 +69,7 @@ def test_opening_and_saving_keeps_every_byte_that_is_easily_lost(tmp_path: Path)
     assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
         b"batch_size\t=  2_0  # more does not fit\r\n", added
     )
-    assert Draft.at(path).problems == ()
+    assert drafts.Draft.at(path).problems == ()
 
 
 @pytest.mark.slow
@@ -86,12 +77,16 @@ def test_an_edit_of_any_bundled_preset_changes_one_line_and_keeps_comments() -> 
     wrong, done = [], set[str]()
     for path in SHIPPED:
         text = path.read_text(encoding="utf-8")
-        fields = [field for field in fields_of(form_of(text)).values() if field.settable and field.kind != "table"]
+        fields = [
+            field
+            for field in drafts.fields_of(drafts.form_of(text)).values()
+            if field.settable and field.kind != "table"
+        ]
         new = [field for field in fields if field.key not in done]
         set_ones = [field for field in fields if field.value is not None]
         for field in {field.key: field for field in (*new[:8], *set_ones[:1], *set_ones[-1:], *fields[-1:])}.values():
             done.add(field.key)
-            draft = Draft(text, path.stem)
+            draft = drafts.Draft(text, path.stem)
             raw = _another(field)
             draft.set_value(field.key, raw)
             changes = [one for one in difflib.ndiff(text.splitlines(), draft.text.splitlines()) if one[0] in "+-"]
@@ -112,7 +107,7 @@ def test_an_edit_of_any_bundled_preset_changes_one_line_and_keeps_comments() -> 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
 def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
     mixed = f"# one\r\n# two\n{NOTED}# \u2028 \x85 last{end}"
-    draft = Draft(mixed, "small")
+    draft = drafts.Draft(mixed, "small")
     for newline in ("\n", "\r\n"):
         draft.set_text(newline.join(mixed.splitlines()) + (newline if end else ""))
         assert draft.text == mixed
@@ -123,23 +118,23 @@ def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
 
 
 def test_both_sides_see_one_text_also_while_it_is_looked_at() -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     draft.set_value("run.batch_size", "8")
     assert draft.text == NOTED.replace("= 2 #", "= 8 #")
     assert isinstance(draft.preset.run if draft.preset else None, TrainRun)
     draft.set_text(draft.text.replace("= 8 #", "= 16 #"))
-    assert fields_of(draft.form)["run.batch_size"].value == "16"
+    assert drafts.fields_of(draft.form)["run.batch_size"].value == "16"
 
     def heads(preset: Preset) -> None:
         raise UserError(f"model.num_attention_heads does not suit {preset.name}")
 
-    draft = Draft(NOTED, "small", try_out=heads)
+    draft = drafts.Draft(NOTED, "small", try_out=heads)
     assert [(problem.line, problem.key) for problem in draft.problems] == [(8, "model.num_attention_heads")]
     assert not draft.is_current
 
 
 def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     good = draft.preset
     draft.set_text(NOTED.replace("= 2 #", "= 0 #"))
     wrong = [(problem.line, problem.sentence) for problem in draft.problems]
@@ -148,7 +143,7 @@ def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -
     assert not draft.is_current
     draft.undo()
     assert (draft.problems, draft.is_current, draft.preset) == ((), True, good)
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     draft.set_value("run.batch_size", "x")
     draft.set_value("run.batch_size", "2")
     assert (draft.problems, draft.text) == ((), NOTED)
@@ -156,7 +151,7 @@ def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -
     draft.unset("run.batch_size")
     assert draft.problems == ()
     assert draft.text == NOTED.replace("batch_size = 2 # more does not fit\n", "")
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     for raw in ("3", "32", "32x"):
         draft.set_value("run.batch_size", raw)
     assert (draft.text, draft.refused) == (NOTED, {"run.batch_size": "32x"})
@@ -171,7 +166,7 @@ def test_a_wrong_value_is_marked_and_the_refusal_is_over_with_the_next_value() -
 
 @pytest.mark.parametrize(("key", "raw", "reason"), rows(__file__, "what_cannot_stand_in_toml_is_refused"))
 def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     draft.set_value(key, raw)
     assert draft.text == NOTED
     assert [(problem.key, problem.sentence) for problem in draft.problems] == [(key, reason)]
@@ -183,7 +178,7 @@ def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -
 
 
 def test_lists_and_texts_as_people_type_them_and_what_needs_the_text_is_said() -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     draft.set_value("run.lora.rank", "4")
     draft.set_value("run.lora.target_modules", "q_proj, v_proj")
     draft.set_value("notes", 'He said "8\\8"\n\x7f')
@@ -193,18 +188,18 @@ def test_lists_and_texts_as_people_type_them_and_what_needs_the_text_is_said() -
     assert draft.preset.notes == 'He said "8\\8"\n\x7f'
     assert draft.preset.match.gpu == "H\\100"
     listed = "target_modules = [\n  'q_proj', # first\n  'v_proj',\n]\n"
-    draft = Draft(f"{NOTED}[run.lora]\nrank = 4\n{listed}", "small")
-    assert not fields_of(draft.form)["run.lora.target_modules"].settable
+    draft = drafts.Draft(f"{NOTED}[run.lora]\nrank = 4\n{listed}", "small")
+    assert not drafts.fields_of(draft.form)["run.lora.target_modules"].settable
     draft.set_value("run.lora.target_modules", "[]")
     assert listed in draft.text
     assert draft.problems[0].sentence == "run.lora.target_modules spans several lines; change it in the text (F6)"
 
 
 def test_what_is_not_toml_or_of_another_kind_is_said_with_what_to_correct() -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     broken = NOTED.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
     draft.set_text(broken)
-    assert fields_of(draft.form)["model.num_hidden_layers"].value == "2"
+    assert drafts.fields_of(draft.form)["model.num_hidden_layers"].value == "2"
     draft.set_value("run.batch_size", "3")
     draft.unset("run.batch_size")
     draft.set_value("run.batch_size", "3")
@@ -215,7 +210,7 @@ def test_what_is_not_toml_or_of_another_kind_is_said_with_what_to_correct() -> N
     ]
     draft.set_text(NOTED)
     assert (draft.is_current, draft.problems) == (True, ())
-    draft = Draft(NOTED + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
+    draft = drafts.Draft(NOTED + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
     draft.set_value("run.kind", "serve")
     assert {problem.key for problem in draft.problems} == {"run.batch_size", "run.lora"}
     assert draft.drop_unknown() == ("run.batch_size", "run.lora")
@@ -228,7 +223,7 @@ def test_what_is_not_toml_or_of_another_kind_is_said_with_what_to_correct() -> N
 
 
 def test_typing_in_one_place_is_one_step_and_form_and_text_share_one_history() -> None:
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     for raw in ("1", "12", "128"):
         draft.set_value("run.batch_size", raw)
     draft.set_value("run.sequence_length", "5")
@@ -247,7 +242,7 @@ def test_typing_in_one_place_is_one_step_and_form_and_text_share_one_history() -
     draft.set_value("run.batch_size", "3")
     draft.undo()
     assert "batch_size = 1 #" in draft.text
-    draft = Draft(NOTED, "small")
+    draft = drafts.Draft(NOTED, "small")
     texts = [NOTED]
     draft.set_value("run.batch_size", "4")
     texts.append(draft.text)
@@ -272,7 +267,7 @@ def test_typing_in_one_place_is_one_step_and_form_and_text_share_one_history() -
 def test_back_to_what_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(NOTED)
-    draft = Draft.at(path)
+    draft = drafts.Draft.at(path)
     draft.set_value("run.batch_size", "4")
     assert draft.is_changed
     assert draft.difference().splitlines()[2:] == [
@@ -287,7 +282,7 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
     assert (draft.text, draft.is_changed) == (NOTED, False)
     draft.undo()
     assert draft.is_changed
-    new = Draft(NOTED, "new")
+    new = drafts.Draft(NOTED, "new")
     new.set_value("run.batch_size", "4")
     new.revert()
     assert (new.text, new.is_changed) == (NOTED, True)
@@ -297,7 +292,7 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
     ("text", "lines"), [("a", "+a\n\\ No newline at end of file\n"), ("# a\x85b\u2028c\r\n", "+# a\x85b\u2028c\r\n")]
 )
 def test_a_difference_takes_only_line_feeds_for_line_ends(text: str, lines: str) -> None:
-    assert Draft(text, "new").difference() == f"--- saved\n+++ draft\n@@ -0,0 +1 @@\n{lines}"
+    assert drafts.Draft(text, "new").difference() == f"--- saved\n+++ draft\n@@ -0,0 +1 @@\n{lines}"
 
 
 @pytest.fixture
@@ -313,7 +308,7 @@ def _bundled(name: str) -> PresetFile:
 def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     found = _bundled("gpt2-124m")
     before = Path(found.path).read_bytes()
-    draft = Draft.open(found)
+    draft = drafts.Draft.open(found)
     assert draft.bundled
     draft.set_value("run.batch_size", "7")
     assert draft.save() == user / "gpt2-124m.toml"
@@ -322,57 +317,57 @@ def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     draft.set_value("run.batch_size", "9")
     draft.save()
     assert "batch_size = 9" in (user / "gpt2-124m.toml").read_text()
-    again = Draft.open(found)
-    with pytest.raises(NameTakenError, match=r"gpt2-124m\.toml exists already") as taken:
+    again = drafts.Draft.open(found)
+    with pytest.raises(drafts.NameTakenError, match=r"gpt2-124m\.toml exists already") as taken:
         again.save()
     assert taken.value.path == user / "gpt2-124m.toml"
     again.name = "other"
     assert again.save() == user / "other.toml"
     with pytest.raises(UserError, match="is a bundled preset and cannot be deleted"):
-        Draft.open(found).delete()
+        drafts.Draft.open(found).delete()
 
 
 def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path) -> None:
-    copied = draft_copy(_bundled("gpt2-124m"), "mine")
+    copied = drafts.draft_copy(_bundled("gpt2-124m"), "mine")
     assert (copied.path, copied.is_changed, copied.problems) == (None, True, ())
     assert copied.text == Path(_bundled("gpt2-124m").path).read_text(encoding="utf-8")
     copied.save()
-    with pytest.raises(NameTakenError):
-        draft_copy(_bundled("gpt2-355m"), "mine").save()
+    with pytest.raises(drafts.NameTakenError):
+        drafts.draft_copy(_bundled("gpt2-355m"), "mine").save()
     with pytest.raises(UserError, match="is not a valid preset name"):
-        draft_copy(_bundled("gpt2-124m"), "../mine")
+        drafts.draft_copy(_bundled("gpt2-124m"), "../mine")
     folder = tmp_path / "my model"
     folder.mkdir()
     (folder / "config.json").write_text(
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,'
         ' "vocab_size": 100, "n_positions": 32}'
     )
-    made = draft_from_model(str(folder))
+    made = drafts.draft_from_model(str(folder))
     assert (made.name, made.problems) == ("my-model", ())
     assert made.save() == user / "my-model.toml"
     read = preset_named(str(folder), PresetLibrary(user))
-    assert Draft.open(read).problems == ()
+    assert drafts.Draft.open(read).problems == ()
 
 
 def test_a_broken_file_can_be_opened_and_mended_and_is_not_saved(user: Path, tmp_path: Path) -> None:
-    draft = Draft("name = 1", "broken")
+    draft = drafts.Draft("name = 1", "broken")
     with pytest.raises(UserError, match=r"broken\.toml:1: name is 1"):
         draft.save()
     assert not user.exists()
     path = tmp_path / "small.toml"
     path.write_text(NOTED.replace("= 2 #", "= 0 #"))
-    draft = Draft.at(path)
+    draft = drafts.Draft.at(path)
     assert draft.preset is None
     draft.set_value("run.batch_size", "1")
     draft.save()
-    assert Draft.at(path).is_current
+    assert drafts.Draft.at(path).is_current
 
 
 def test_deleting(user: Path) -> None:
     path = user / "small.toml"
     user.mkdir(parents=True)
     path.write_text(NOTED)
-    draft = Draft.at(path)
+    draft = drafts.Draft.at(path)
     draft.delete()
     assert not path.exists()
     assert (draft.path, draft.text, draft.is_changed) == (None, NOTED, True)
@@ -382,7 +377,7 @@ def test_deleting(user: Path) -> None:
 def test_changes_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(NOTED)
-    draft = Draft.at(path)
+    draft = drafts.Draft.at(path)
     assert not draft.changed_on_disk()
     path.write_text(NOTED)
     assert not draft.changed_on_disk()  # written anew, and the same
@@ -390,7 +385,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
     path.write_text(NOTED + "# theirs\n")
     assert draft.changed_on_disk()
     assert draft.disk_text == NOTED + "# theirs\n"
-    with pytest.raises(ChangedOnDiskError, match="was changed by another program"):
+    with pytest.raises(drafts.ChangedOnDiskError, match="was changed by another program"):
         draft.save()
     draft.take_disk()
     assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (NOTED + "# theirs\n", False, False)
@@ -406,7 +401,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
     assert draft.disk_text is None
     draft.take_disk()
     assert draft.text
-    with pytest.raises(ChangedOnDiskError):
+    with pytest.raises(drafts.ChangedOnDiskError):
         draft.save()
     draft.save(replace=True)
     assert path.exists()
@@ -424,7 +419,7 @@ EDITS = st.one_of(
 @examples(60)
 @given(st.sampled_from([NOTED, NOTED.replace("\n", "\r\n"), ""]), st.lists(EDITS, max_size=12))
 def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[str, str, Any]]) -> None:
-    draft = Draft(text, "small")
+    draft = drafts.Draft(text, "small")
     for what, first, second in edits:
         if what == "set":
             draft.set_value(first, second)
@@ -434,7 +429,7 @@ def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[st
             draft.set_text(draft.text[:second] + first + draft.text[second + 2 :])
         else:
             getattr(draft, what)()
-        assert list(form_of(draft.text))
+        assert list(drafts.form_of(draft.text))
     after = draft.text
     while draft.undo():
         pass

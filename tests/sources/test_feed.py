@@ -11,17 +11,8 @@ import pytest
 
 from tests.examples import Clock
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.observation import readings
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import (
-    Gpu,
-    Host,
-    Memory,
-    Process,
-    ProcessKey,
-    Sample,
-    encode_sample,
-    silence_limit,
-)
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
 from vramtui.records.recording.jobs import MOST_LIVE
@@ -29,18 +20,23 @@ from vramtui.records.recording.samples import MOST_WAITING
 from vramtui.records.recording.writer import RecordingEncoder
 from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource, ReplaySource
 
-KEY = ProcessKey("far", "GPU-0", 7, 1.0)
+KEY = readings.ProcessKey("far", "GPU-0", 7, 1.0)
 
 
-def sample(at: float, used: int = 5) -> Sample:
-    process = Process(pid=7, type="C", used_memory=used, started_at=1.0)
-    gpu = Gpu(index=0, uuid="GPU-0", name="H200", memory=Memory(total=100, used=used, free=100 - used))
-    return Sample(
-        taken_at=at, source="nvml", host=Host(name="far"), gpus=(msgspec.structs.replace(gpu, processes=(process,)),)
+def sample(at: float, used: int = 5) -> readings.Sample:
+    process = readings.Process(pid=7, type="C", used_memory=used, started_at=1.0)
+    gpu = readings.Gpu(
+        index=0, uuid="GPU-0", name="H200", memory=readings.Memory(total=100, used=used, free=100 - used)
+    )
+    return readings.Sample(
+        taken_at=at,
+        source="nvml",
+        host=readings.Host(name="far"),
+        gpus=(msgspec.structs.replace(gpu, processes=(process,)),),
     )
 
 
-def whole(*samples: Sample) -> bytes:
+def whole(*samples: readings.Sample) -> bytes:
     encoder = RecordingEncoder()
     head = encoder.header(RecordingHeader(interval=0.1))
     return head + b"".join(encoder.lines(RecordedTick(one)) for one in samples)
@@ -93,7 +89,7 @@ def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
 
 def test_a_damaged_line_hides_itself_and_what_changed_waits_for_a_whole_sample() -> None:
     live = LiveRecording()
-    lines = [encode_sample(sample(float(at))) for at in range(1, 100)]
+    lines = [readings.encode_sample(sample(float(at))) for at in range(1, 100)]
     assert (live.take(b'{"vramtui_recording":1}'), live.take(lines[0])) == (None, sample(1.0))
     assert live.take(b"\xff\x00") is None
     after = live.take(lines[1])
@@ -108,7 +104,7 @@ def test_a_damaged_line_hides_itself_and_what_changed_waits_for_a_whole_sample()
         live.take(line)
     assert live.take(b"{}") is None
     assert [live.take(line) for line in changes[1:]] == [None] * 6  # is no reason to end
-    after = live.take(encode_sample(sample(9.0)))
+    after = live.take(readings.encode_sample(sample(9.0)))
     assert after.taken_at == 9.0
 
 
@@ -124,7 +120,7 @@ def test_peaks_between_samples_come_along_and_nothing_fills_memory() -> None:
     os.close(writer)
     # Jobs that come and go, peaks of samples that never come, predictions, and what no version knows.
     live = LiveRecording()
-    live.take(encode_sample(sample(1.0)))
+    live.take(readings.encode_sample(sample(1.0)))
     process = {"host": "h", "gpu_uuid": "u", "pid": 1, "started_at": None, "peak": {"bytes": 1, "at": 1.0}}
     for number in range(1, MOST_LIVE + 100):
         live.take(b'{"job":{"at":%d,"pid":%d,"new":true,"changes":{"gone":%s}}}' % (number, number, b"true"))
@@ -187,7 +183,7 @@ def test_a_recording_plays_at_its_own_pace_and_silence_is_death_by_our_own_clock
     assert latest.next(6.0, 60.0).taken_at == 9e9
     clock.now += 7
     with pytest.raises(SourceFailed, match=r"far has sent nothing for 7 s\."):
-        latest.next(silence_limit(2.0), 60.0)
+        latest.next(readings.silence_limit(2.0), 60.0)
     assert latest.age == 7
     latest.deliver(sample(1.0))
     assert latest.next(6.0, 60.0).taken_at == 1.0

@@ -11,17 +11,9 @@ from typing import Any
 import typer
 
 from vramtui import __version__
+from vramtui.cli import options
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.option_groups import DashboardOptions, SourceOptions
-from vramtui.cli.options import (
-    EXIT_CODES,
-    OWN_EXIT_CODES,
-    VARIABLE,
-    WordedCommand,
-    WordedGroup,
-    command_of,
-    help_screen,
-)
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -42,7 +34,7 @@ COMMANDS = {
 }
 
 
-@command_of
+@options.command_of
 def root(*, context: typer.Context, dashboard: DashboardOptions, once: bool = False, version: bool = False) -> None:
     """Start here:
 
@@ -85,25 +77,27 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
         name="vramtui",
-        cls=WordedGroup,
+        cls=options.WordedGroup,
         no_args_is_help=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(root)
+    app.callback(invoke_without_command=True, epilog=options.EXIT_CODES)(root)
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, epilog=EXIT_CODES)
+            app.add_typer(command, name=name, epilog=options.EXIT_CODES)
         else:
-            command = command_of(command) if name == "ps" else command  # which is also run past the parser
-            app.command(name, cls=WordedCommand, epilog=OWN_EXIT_CODES.get(name, EXIT_CODES))(command)
+            command = options.command_of(command) if name == "ps" else command  # which is also run past the parser
+            app.command(name, cls=options.WordedCommand, epilog=options.OWN_EXIT_CODES.get(name, options.EXIT_CODES))(
+                command
+            )
     return app
 
 
 def run() -> None:
     asked = None
-    if os.environ.get(VARIABLE):  # a shell wants these words completed
+    if os.environ.get(options.VARIABLE):  # a shell wants these words completed
         typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
         asked = typed.split()[1:]
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
@@ -111,7 +105,7 @@ def run() -> None:
         completion_init()
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
         if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
-            print(help_screen())
+            print(options.help_screen())
             return
         words = sys.argv[1:] if asked is None else asked
         if words and words[0] in COMMANDS:

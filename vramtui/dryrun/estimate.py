@@ -7,17 +7,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate import estimate as estimates
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import (
-    CATEGORIES,
-    Category,
-    Estimate,
-    Ledger,
-    Moment,
-    Part,
-    Phase,
-    ledger_from_parts,
-)
 from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.dryrun.job_command import job_interpreter
@@ -26,7 +17,7 @@ from vramtui.dryrun.result import DryRun, TraceRequest, TraceRow
 STEPS = 2
 NO_LIMIT = 1 << 50
 SOURCE = "the model's own operators, run on fake tensors through a simulated caching allocator"
-LIFETIMES: dict[Category, str] = {
+LIFETIMES: dict[estimates.Category, str] = {
     "weights": "from the model's making to the end",
     "gradients": "from backward to zero_grad",
     "optimizer": "from the first step to the end",
@@ -55,22 +46,24 @@ def request_of(workload: Workload, device: Device) -> TraceRequest:
     return TraceRequest(path=str(path.resolve()), function=model.function, arguments=model.arguments, device=device)
 
 
-def ledger_of(result: DryRun) -> Ledger:
-    ledger = ledger_from_parts(
-        {category: result.peak_categories.get(category, 0) for category in CATEGORIES},
+def ledger_of(result: DryRun) -> estimates.Ledger:
+    ledger = estimates.ledger_from_parts(
+        {category: result.peak_categories.get(category, 0) for category in estimates.CATEGORIES},
         reserved=result.peak_reserved,
         context=result.context,
     )
     return msgspec.structs.replace(ledger, other=result.other or ledger.other, process=result.process)
 
 
-def estimate_of(result: DryRun, workload: Workload) -> Estimate:
-    parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
+def estimate_of(result: DryRun, workload: Workload) -> estimates.Estimate:
+    parts = [_part(category, result) for category in estimates.CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
     peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
-    moments: list[Moment] = []  # the model's and the optimizer's making are one, as are the batches drawn in between
+    moments: list[
+        estimates.Moment
+    ] = []  # the model's and the optimizer's making are one, as are the batches drawn in between
     for row in result.timeline:
-        moment = Moment(
+        moment = estimates.Moment(
             phase=_phase(row, workload),
             step=max(row.step, 0),
             allocated=row.allocated,
@@ -87,7 +80,7 @@ def estimate_of(result: DryRun, workload: Workload) -> Estimate:
                 peak_reserved=max(before.peak_reserved or 0, moment.peak_reserved or 0),
             )
         moments.append(moment)
-    return Estimate(
+    return estimates.Estimate(
         method="traced",
         parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
         ledger=ledger_of(result),
@@ -102,7 +95,7 @@ def estimate_of(result: DryRun, workload: Workload) -> Estimate:
     )
 
 
-def _part(category: Category, result: DryRun) -> Part:
+def _part(category: estimates.Category, result: DryRun) -> estimates.Part:
     size = result.peak_categories[category]
     most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
     largest = [allocation for allocation in result.largest if allocation.category == category]
@@ -114,7 +107,7 @@ def _part(category: Category, result: DryRun) -> Part:
     formula = f"{format_bytes(size, 2)} alive at the peak"
     if listed:
         formula += f": {listed}" + (f", {format_bytes(rest, 2)} in smaller ones" if rest else "")
-    return Part(
+    return estimates.Part(
         name=category.replace("_", " "),
         line=category,
         bytes=max(size, most) if category == "gradients" else size,
@@ -125,20 +118,22 @@ def _part(category: Category, result: DryRun) -> Part:
     )
 
 
-def _outside(line: Literal["cached", "context"], size: int, result: DryRun) -> Part:
+def _outside(line: Literal["cached", "context"], size: int, result: DryRun) -> estimates.Part:
     formula = f"usual for compute capability {'.'.join(map(str, result.capability))}"
     source = "what processes of that kind were seen to hold outside PyTorch's allocator"
     lifetime = "from the first use of CUDA to the end"
     if line == "cached":
         formula = f"peak reserved {result.peak_reserved:,} - peak allocated {result.peak_allocated:,}"
         source, lifetime = "the simulated allocator's segments", "until torch.cuda.empty_cache"
-    return Part(name=line, line=line, bytes=size, at_peak=size, formula=formula, source=source, lifetime=lifetime)
+    return estimates.Part(
+        name=line, line=line, bytes=size, at_peak=size, formula=formula, source=source, lifetime=lifetime
+    )
 
 
-def _phase(row: TraceRow, workload: Workload) -> Phase:
+def _phase(row: TraceRow, workload: Workload) -> estimates.Phase:
     if row.phase in {"model", "optimizer"}:
         return "build"
     if row.phase == "forward" and isinstance(workload.run, InferRun) and workload.run.new_tokens:
         return "decode" if row.step > 0 else "prefill"
-    phases: tuple[Phase, ...] = ("input", "forward", "backward", "step", "zero_grad")
+    phases: tuple[estimates.Phase, ...] = ("input", "forward", "backward", "step", "zero_grad")
     return next((phase for phase in phases if phase == row.phase), "build")

@@ -19,19 +19,7 @@ from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, de
 from vramtui.core.schema.models import Runtime
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.jobs import (
-    EarlierSamples,
-    JobMemory,
-    JobPresets,
-    Jobs,
-    KnownPresets,
-    Presets,
-    find_job,
-    no_jobs,
-    observed_beside,
-    on_known_cards,
-    oom_alerts,
-)
+from vramtui.monitor import jobs as run_jobs
 from vramtui.monitor.poller import MOST_LOOKED_AT, FastSampler
 from vramtui.monitor.predictor import KEPT, Guesses, LazyDefault, Predictor
 
@@ -53,7 +41,7 @@ RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
 ProcessMatcher = Callable[[Sample, ByHand], Matched]
 
 
-def job_matcher(jobs: Jobs, preset: PresetFile | None) -> ProcessMatcher:
+def job_matcher(jobs: run_jobs.Jobs, preset: PresetFile | None) -> ProcessMatcher:
     """Return a matcher that gives every process that reports `preset`, which `vramtui run` knows of its job."""
 
     def match(sample: Sample, _by_hand: ByHand) -> Matched:
@@ -92,7 +80,7 @@ class MonitorSession:
         self,
         *,
         predictor: Predictor | None = None,
-        jobs: Jobs = no_jobs,
+        jobs: run_jobs.Jobs = run_jobs.no_jobs,
         sampler: FastSampler | None = None,
         alert_rules: "AlertRules | None" = None,
         run_writer: "HistoryRunWriter | None" = None,
@@ -101,12 +89,12 @@ class MonitorSession:
     ) -> None:
         self.predictor = predictor or Predictor(LazyDefault())
         self.guesses = Guesses(self.predictor)
-        self.jobs: Jobs = lambda: on_known_cards(jobs(), self.sample)
+        self.jobs: run_jobs.Jobs = lambda: run_jobs.on_known_cards(jobs(), self.sample)
         self.run_writer = run_writer
         self.sample: Sample | None = None
-        self.history, self.job_memory = History(), JobMemory()
+        self.history, self.job_memory = History(), run_jobs.JobMemory()
         self.matched: Matched = {}
-        self.presets = KnownPresets()
+        self.presets = run_jobs.KnownPresets()
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.whole: set[ProcessKey] = set()
         self.recorded: dict[ProcessKey, str | None] = {}
@@ -115,8 +103,8 @@ class MonitorSession:
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = self.presets.matcher().match
         self._derived, self._torch_of, self._basis = derived, torch_of, MatchBasis()
-        self._past: EarlierSamples | None = None
-        self._job_presets = JobPresets(lambda: self.predictor.traces)
+        self._past: run_jobs.EarlierSamples | None = None
+        self._job_presets = run_jobs.JobPresets(lambda: self.predictor.traces)
         self._shared: Latest[tuple[int, int], tuple[PresetFile, PresetFile]] = Latest(KEPT)
         self.is_matching = self._is_told = False
         self._sampler = sampler
@@ -145,7 +133,7 @@ class MonitorSession:
             self.job_memory.take(sample.taken_at, self.jobs())
         self.sample_fast()
         if self._alerts is not None:
-            failed = oom_alerts(sample, self.jobs()) if self.is_matching else ()
+            failed = run_jobs.oom_alerts(sample, self.jobs()) if self.is_matching else ()
             alerts = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
             self.new_alerts = () if self._is_quiet else tuple(alerts)
             self._is_quiet = False
@@ -173,7 +161,7 @@ class MonitorSession:
             self._alerts = alerts_by(self._alert_rules)
         self.new_alerts, self._is_quiet = (), True
 
-    def backfill(self, past: EarlierSamples) -> None:
+    def backfill(self, past: run_jobs.EarlierSamples) -> None:
         """Add samples from before the first one to the history; they make no alert, run or recording."""
         self._past = past
         for sample in past.samples:
@@ -184,7 +172,7 @@ class MonitorSession:
         self.rematch()
         self.sample_fast()
 
-    def take_presets(self, presets: Iterable[PresetFile], library: Presets | None = None) -> None:
+    def take_presets(self, presets: Iterable[PresetFile], library: run_jobs.Presets | None = None) -> None:
         """Add these presets and those of `library`; a preset chosen by its path stays."""
         self.presets.library = library or self.presets.library
         for preset_file in presets:
@@ -216,7 +204,7 @@ class MonitorSession:
         sample = _latest(self.sample)
         key = process_key(sample.host.name, gpu, process)
         alone = msgspec.structs.replace(sample, gpus=(msgspec.structs.replace(gpu, processes=(process,)),))
-        matched = KnownPresets((preset,)).matcher().match(alone, {key: preset.key})
+        matched = run_jobs.KnownPresets((preset,)).matcher().match(alone, {key: preset.key})
         return self._over_ranks_seen(sample, matched).get(key, preset)
 
     def rematch(self) -> None:
@@ -384,7 +372,7 @@ class MonitorSession:
 
     def snapshot_of(self, sample: Sample, matched: Matched) -> Snapshot:
         """Return the snapshot of an earlier sample that is still shown, whose processes run these presets."""
-        observed = partial(observed_beside, self.jobs)
+        observed = partial(run_jobs.observed_beside, self.jobs)
         taken = take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
         gpus, holdings = {gpu.uuid: gpu for gpu in sample.gpus}, []
         for one in taken.holdings:
@@ -411,7 +399,9 @@ class MonitorSession:
     def run_tracker(self) -> "RunTracker":
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
-        return RunTracker(self.predictor.of_preset, lambda pid, uuid: find_job(self.jobs, pid, uuid), self.is_quick)
+        return RunTracker(
+            self.predictor.of_preset, lambda pid, uuid: run_jobs.find_job(self.jobs, pid, uuid), self.is_quick
+        )
 
 
 def _latest(sample: Sample | None) -> Sample:

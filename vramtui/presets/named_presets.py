@@ -18,15 +18,8 @@ from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores import resolve
 from vramtui.models.stores.local_models import find_model, not_found
 from vramtui.models.stores.resolve import letters_of
+from vramtui.presets import model_presets
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_presets import (
-    checked_preset,
-    preset_from_hub,
-    preset_of,
-    preset_of_known,
-    preset_of_values,
-    title_of,
-)
 from vramtui.presets.reader import load_preset
 
 apply_overrides = late("vramtui.presets.overrides:apply_overrides")
@@ -102,7 +95,7 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
         UserError: nothing has that name (the sentence names the nearest), its file is broken, or the network fails.
     """
     if hub and text not in library and resolve.is_repository(text) and find_model(text) is None:
-        address, preset = preset_from_hub(text)
+        address, preset = model_presets.preset_from_hub(text)
         return PresetFile(key=text, path=address, bundled=False, preset=preset)
     resolved = resolve.resolve(text, library.keys())
     try:
@@ -157,19 +150,21 @@ def _open(resolved: resolve.Resolved, library: PresetLibrary) -> PresetFile:
         case resolve.NameKind.MODEL | resolve.NameKind.STORED:
             assert place is not None
             # Not resolved: a cache's files are links to blobs, whose names say nothing.
-            path, preset = str(place.absolute()), preset_of(place, name)
-            return PresetFile(key=name or title_of(place), path=path, bundled=False, preset=preset)
+            path, preset = str(place.absolute()), model_presets.preset_of(place, name)
+            return PresetFile(key=name or model_presets.title_of(place), path=path, bundled=False, preset=preset)
         case resolve.NameKind.NET:  # inference of a batch in fp32
             notes = "Sizes by name from torchvision or timm (not downloaded)."
             run = {"kind": "infer", "precision": "fp32"}
-            preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
+            preset = model_presets.checked_preset(
+                name, {"name": name, "notes": notes, "model": vision_table(name), "run": run}
+            )
             return PresetFile(key=name, path=name, bundled=False, preset=preset)
         case resolve.NameKind.SAME_AS_PRESET:
-            preset = preset_of_known(name, library.bundled(resolved.preset))
+            preset = model_presets.preset_of_known(name, library.bundled(resolved.preset))
             return PresetFile(key=name, path=address, bundled=False, preset=preset)
         case resolve.NameKind.HUB_CONFIG:
             assert resolved.config is not None
-            preset = preset_of_values(name, resolved.config.config)
+            preset = model_presets.preset_of_values(name, resolved.config.config)
             return PresetFile(key=name, path=address, bundled=False, preset=preset)
         case resolve.NameKind.PRESET_FILE:
             assert place is not None

@@ -20,19 +20,8 @@ from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators import torch_facts
+from vramtui.estimators.torch_facts import convolutions as facts
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
-from vramtui.estimators.torch_facts.convolutions import (
-    HEADER,
-    ConvolutionForm,
-    Convolved,
-    Direction,
-    convolution_workspace,
-    convolved_of,
-    copies,
-    measured_workspace,
-    rows_of,
-    sides_of,
-)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"
 STATED = Module("vramtui.dryrun.fake.kernels.convolution")
@@ -50,11 +39,11 @@ def test_a_convolution_asks_for_what_was_measured_for_it_or_one_near(
     images: int, inputs: int, outputs: int, side: int, asked: tuple[int, bool] | None
 ) -> None:
     shapes = (images, inputs, side, side), (outputs, inputs, 3, 3), (images, outputs, side - 2, side - 2)
-    form = ConvolutionForm(dtype="float32", window=(3, 3))
-    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(0, 0))
-    assert measured_workspace(convolved, "forward") == asked
-    unknown = convolved_of(shapes, 4, 1, transposed=False)
-    assert measured_workspace(unknown, "forward") is None
+    form = facts.ConvolutionForm(dtype="float32", window=(3, 3))
+    convolved = facts.convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(0, 0))
+    assert facts.measured_workspace(convolved, "forward") == asked
+    unknown = facts.convolved_of(shapes, 4, 1, transposed=False)
+    assert facts.measured_workspace(unknown, "forward") is None
 
 
 CONVOLUTIONS = """
@@ -153,21 +142,21 @@ def test_one_dimension_is_a_height_of_one_and_a_dilation_another_form() -> None:
     """The layers of TCN's adding problem: 30 channels, windows of 7, dilated more from layer to layer."""
     asked = {}
     for dilation in (1, 2):
-        form = ConvolutionForm(dtype="float32", window=(1, 7), dilation=(1, dilation))
+        form = facts.ConvolutionForm(dtype="float32", window=(1, 7), dilation=(1, dilation))
         shapes = (32, 30, 400), (30, 30, 7), (32, 30, 400 + 6 * dilation)
-        convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(6 * dilation,))
+        convolved = facts.convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(6 * dilation,))
         assert convolved.size == (1, 400)
-        asked[dilation] = measured_workspace(convolved, "weight")
+        asked[dilation] = facts.measured_workspace(convolved, "weight")
     assert asked == {1: (4_170_047, True), 2: (4_193_087, True)}
 
 
 def test_cudnn_tries_kernels_with_more_workspace_than_it_asks_for() -> None:
     """The first layer of PyTorch's DCGAN: its kernel needs nothing, the largest tried 23 MB."""
-    form = ConvolutionForm(dtype="float32", window=(4, 4), stride=(2, 2))
+    form = facts.ConvolutionForm(dtype="float32", window=(4, 4), stride=(2, 2))
     shapes = (64, 3, 64, 64), (64, 3, 4, 4), (64, 64, 32, 32)
-    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
-    assert measured_workspace(convolved, "forward") == (0, True)
-    assert measured_workspace(convolved, "forward", tried=True) == (23_085_267, True)
+    convolved = facts.convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+    assert facts.measured_workspace(convolved, "forward") == (0, True)
+    assert facts.measured_workspace(convolved, "forward", tried=True) == (23_085_267, True)
 
 
 def test_each_measured_form_is_found_by_itself() -> None:
@@ -179,10 +168,10 @@ def test_each_measured_form_is_found_by_itself() -> None:
         fields, images, *_ = line.split("\t")
         read = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(fields).items()}
         ones = (1,) * len(read["window"])
-        form = ConvolutionForm(**({"card": "h100", "stride": ones, "dilation": ones} | read))
-        assert [row[0] for row in rows_of(form)] == [int(number) for number in images.split(",")], form
+        form = facts.ConvolutionForm(**({"card": "h100", "stride": ones, "dilation": ones} | read))
+        assert [row[0] for row in facts.rows_of(form)] == [int(number) for number in images.split(",")], form
         newer = msgspec.structs.replace(form, cudnn=(9, 24))
-        assert len(rows_of(newer)) == len(rows_of(form)), form
+        assert len(facts.rows_of(newer)) == len(facts.rows_of(form)), form
 
 
 def test_convolutions_ask_for_what_cudnn_asked_for() -> None:
@@ -193,14 +182,14 @@ def test_convolutions_ask_for_what_cudnn_asked_for() -> None:
     met: dict[str, list[bool]] = defaultdict(list)
     for case in json.loads(GOLDEN.read_text(encoding="utf-8")):
         images, inputs, size, outputs, kernel, after, groups, itemsize, transposed, *asked = case
-        convolved = convolved_of(
+        convolved = facts.convolved_of(
             ((images, inputs, size, size), (1, 1, kernel, kernel), (images, outputs, after, after)),
             itemsize,
             groups,
             transposed=transposed,
         )
         for direction, truth in zip(("forward", "input", "weight"), asked, strict=True):
-            guess = convolution_workspace(convolved, direction)  # type: ignore[arg-type] # one of three
+            guess = facts.convolution_workspace(convolved, direction)  # type: ignore[arg-type] # one of three
             near = abs(guess - truth) <= 0.05 * images * (inputs * size**2 + outputs * after**2) * itemsize
             met[direction].append(near)
     shares = {direction: sum(near) / len(near) for direction, near in met.items()}
@@ -223,10 +212,10 @@ def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
     for dimensions, itemsize, images, inputs, outputs, kernel, before, after, *asked in json.loads(
         FAMILIES.read_text()
     ):
-        convolved = Convolved(
+        convolved = facts.Convolved(
             images=images, inputs=inputs, outputs=outputs, kernel=kernel, before=before, after=after, itemsize=itemsize
         )
-        guesses = [convolution_workspace(convolved, at, dimensions) for at in ("forward", "input", "weight")]
+        guesses = [facts.convolution_workspace(convolved, at, dimensions) for at in ("forward", "input", "weight")]
         met[dimensions, itemsize].append(
             [abs(guess - truth) <= max(1 << 20, 0.05 * truth) for guess, truth in zip(guesses, asked, strict=True)]
         )
@@ -238,19 +227,19 @@ def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
 
 LEFT_OUT = GOLDEN.with_name("convolutions_left_out.json.gz")
 ON_CARD = GOLDEN.with_name("card") / "convolutions_left_out.json.gz"
-DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+DIRECTIONS: tuple[facts.Direction, ...] = ("forward", "input", "weight")
 
 
-def _left_out(case: list[Any]) -> tuple[Convolved, int]:
+def _left_out(case: list[Any]) -> tuple[facts.Convolved, int]:
     dimensions, dtype, images, inputs, outputs, size, padding, window, stride, dilation, after, _ = case
-    form = ConvolutionForm(
+    form = facts.ConvolutionForm(
         card="h100",
         dtype=dtype,
-        window=sides_of([window] * dimensions, 1),
-        stride=sides_of([stride] * dimensions, 1),
-        dilation=sides_of([dilation] * dimensions, 1),
+        window=facts.sides_of([window] * dimensions, 1),
+        stride=facts.sides_of([stride] * dimensions, 1),
+        dilation=facts.sides_of([dilation] * dimensions, 1),
     )
-    return convolved_of(
+    return facts.convolved_of(
         ((images, inputs, *size), (outputs, inputs, *[window] * dimensions), (images, outputs, *after)),
         4 if dtype == "float32" else 2,
         1,
@@ -267,11 +256,11 @@ def test_the_note_on_convolutions_far_from_measured_ones_is_true_of_those_left_o
     truths = json.loads(gzip.decompress(ON_CARD.read_bytes()))["rows"]
     for case, asked in zip(json.loads(gzip.decompress(LEFT_OUT.read_bytes())), truths, strict=True):
         convolved, dimensions = _left_out(case)
-        if measured_workspace(convolved, "forward") is not None:
+        if facts.measured_workspace(convolved, "forward") is not None:
             continue
-        most = copies(convolved, ("input", "weight", "output")) + HEADER
+        most = facts.copies(convolved, ("input", "weight", "output")) + facts.HEADER
         for direction, truth in zip(DIRECTIONS, asked, strict=True):
-            missing = truth - convolution_workspace(convolved, direction, dimensions)
+            missing = truth - facts.convolution_workspace(convolved, direction, dimensions)
             close = max(1 << 20, 0.05 * truth)
             cases, right = cases + 1, right + (abs(missing) <= close)
             in_range += truth <= most + close
@@ -284,7 +273,7 @@ def test_those_left_out_that_have_a_measured_one_near_are_as_the_card_ran_them()
     met: list[list[bool]] = []
     truths = json.loads(gzip.decompress(ON_CARD.read_bytes()))["rows"]
     for case, asked in zip(json.loads(gzip.decompress(LEFT_OUT.read_bytes())), truths, strict=True):
-        near = [measured_workspace(_left_out(case)[0], direction) for direction in DIRECTIONS]
+        near = [facts.measured_workspace(_left_out(case)[0], direction) for direction in DIRECTIONS]
         if near[0] is not None:
             pairs = zip(near, asked, strict=True)
             met.append([abs(guess[0] - truth) <= max(1 << 20, 0.05 * truth) for guess, truth in pairs if guess])
@@ -301,9 +290,9 @@ def test_a_weight_gradient_that_takes_much_on_a_card_takes_it_here() -> None:
     shapes = (64, 128, 32, 32), (64, 128, 3, 3), (64, 64, 32, 32)
     asked = {}
     for model, cudnn in (("h100", (9, 20)), ("h200", (9, 20)), ("h100", (9, 26)), ("h200", (9, 26))):
-        form = ConvolutionForm(card=model, cudnn=cudnn, dtype="float32", window=(3, 3))  # type: ignore[arg-type] # literals
-        convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
-        answers = [measured_workspace(convolved, direction) for direction in DIRECTIONS]
+        form = facts.ConvolutionForm(card=model, cudnn=cudnn, dtype="float32", window=(3, 3))  # type: ignore[arg-type] # literals
+        convolved = facts.convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+        answers = [facts.measured_workspace(convolved, direction) for direction in DIRECTIONS]
         asked[model, cudnn] = [answer[0] for answer in answers if answer is not None]
     assert asked["h100", (9, 20)] == [50_626_576, 50_626_707, 432_013_312]
     assert asked["h200", (9, 20)] == [50_626_576, 50_626_707, 50_626_576]

@@ -17,16 +17,7 @@ from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from vramtui.app.context import ask
-from vramtui.app.editor.form_panel import (
-    Change,
-    DraftEstimator,
-    FormPanel,
-    OpenDraft,
-    TomlText,
-    TotalLine,
-    Totals,
-    first_key,
-)
+from vramtui.app.editor import form_panel
 from vramtui.app.keys import EDITOR_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
@@ -226,13 +217,13 @@ class EditorScreen(ViewScreen):
     TYPES = True
     FIRST_FOCUS = "FieldList"
 
-    def __init__(self, draft: drafts.Draft, estimator: DraftEstimator, host: "EditorController") -> None:
+    def __init__(self, draft: drafts.Draft, estimator: form_panel.DraftEstimator, host: "EditorController") -> None:
         super().__init__()
-        self.open = OpenDraft(draft, estimator, host, self._show_change)
-        self.form = FormPanel(self.open, self._ask_choice, self._show_in_text)
-        self.area = TomlText()
-        self._totals = Totals(id="totals")
-        self._total_line = TotalLine(id="total")
+        self.open = form_panel.OpenDraft(draft, estimator, host, self._show_change)
+        self.form = form_panel.FormPanel(self.open, self._ask_choice, self._show_in_text)
+        self.area = form_panel.TomlText()
+        self._totals = form_panel.Totals(id="totals")
+        self._total_line = form_panel.TotalLine(id="total")
         # The line of the text that the form followed last.
         self._row = 0
 
@@ -256,7 +247,7 @@ class EditorScreen(ViewScreen):
         if self.open.estimator.is_nearer(self.open.look) or self.open.host.observed() != self.open.look.observed:
             self.open.refresh("estimate")
 
-    def _show_change(self, change: Change) -> None:
+    def _show_change(self, change: form_panel.Change) -> None:
         """Show the draft, the estimate first: each panel is on the terminal before the next begins."""
         look = self.open.look
         if change in {"changed", "other"}:
@@ -265,7 +256,7 @@ class EditorScreen(ViewScreen):
         self._total_line.read(look)
         if change == "estimate":
             return
-        self.form.read(look, first_key(look.groups, look.problems) if change == "other" else None)
+        self.form.read(look, form_panel.first_key(look.groups, look.problems) if change == "other" else None)
         if change == "other":
             self.area.load_text(self.draft.text)
         self.area.show_text(self.draft.text)

@@ -8,15 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from vramtui.app.state.rows import (
-    GroupChoice,
-    ProcessRows,
-    RowPredictions,
-    SortedRows,
-    arranged,
-    last_answer,
-    rare_columns,
-)
+from vramtui.app.state import rows as state_rows
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.view import SORT_COLUMNS, GpuBar, Layers, Panel, ProcessRow, RowId, Series, SortColumn, View
 from vramtui.core.base.text import printable_line
@@ -171,15 +163,15 @@ class DashboardState:
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._rare: frozenset[SortColumn] = frozenset()
-        self.groups = GroupChoice(self._settings.group)
+        self.groups = state_rows.GroupChoice(self._settings.group)
         self._frozen_order: dict[RowId, int] | None = None  # the order that rows keep while the user looks at one
         self._shown: Sample | None = None
-        self._listing: ProcessRows | None = None
+        self._listing: state_rows.ProcessRows | None = None
         self._paused_matches: Mapping[ProcessKey, PresetFile] = {}  # of the shown sample, if it is not the latest
         # The row chosen by hand, and the preset of the last row with the cursor.
         self._chosen: RowId | None = None
         self._followed: str | None = None
-        self._visible: SortedRows | None = None
+        self._visible: state_rows.SortedRows | None = None
 
     @property
     def sample(self) -> Sample | None:
@@ -218,7 +210,7 @@ class DashboardState:
         self._shown = sample
         self._match_shown()
         whole = self._settings.bookkeeping
-        self._listing = ProcessRows(sample, self.session.history, self.session.history.answered, whole=whole)
+        self._listing = state_rows.ProcessRows(sample, self.session.history, self.session.history.answered, whole=whole)
 
     def take_presets(self, presets: tuple[PresetFile, ...], library: Presets | None = None) -> None:
         """Add these presets and those of `library`; a preset chosen by its path stays."""
@@ -322,9 +314,9 @@ class DashboardState:
         if sample is None or listing is None:
             return View(panel=self._panel(None), hint=self.hint)
         answered = self.session.history.answered
-        predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
+        predicted = state_rows.RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         by = (self.sort, self.reverse)
-        rows = self._visible = arranged(predicted, self.filter, by, self._frozen_order, self._visible)
+        rows = self._visible = state_rows.arranged(predicted, self.filter, by, self._frozen_order, self._visible)
         largest_first = self.sort == "now" and not self.reverse and self._frozen_order is None
         grouped = self.groups.take(rows, largest_first=largest_first)
         (at, chosen), matched = self._chosen_row(), predicted.matched
@@ -333,12 +325,12 @@ class DashboardState:
             if self.panel_key == self._followed:
                 self.panel_key = chosen.preset
             self._followed = chosen.preset
-        self._rare = rare_columns(sample, matched, self._rare)
+        self._rare = state_rows.rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen)
         is_unknown = shown is None and not self.is_monitor and chosen is not None and chosen.kind == "process"
         return View(
             sample=sample, rows=rows if grouped is None else grouped,
-            total=sum(len(last_answer(sample, gpu, answered)[0].processes) for gpu in sample.gpus),
+            total=sum(len(state_rows.last_answer(sample, gpu, answered)[0].processes) for gpu in sample.gpus),
             totals=listing.totals, columns=self.columns, group=self.groups.by,
             predicts="predicted" in self._rare and not self.is_monitor, is_monitor=self.is_monitor, rare=self._rare,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, answered), chosen=chosen, chosen_at=at,

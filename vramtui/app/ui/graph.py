@@ -212,7 +212,7 @@ class MemoryGraph(Framed[View]):
         plot_height, plot_width = max(1, height - 1 - len(legend) - len(busy)), max(2, width - AXIS)
         layers = series.layers
         colours = ("used",) if layers is None else (*map(colour_of, layers.names), layers.rest)
-        ends, lines = _stacked(series, plot_width, plot_height), _lines(series, plot_width, plot_height)
+        ends, lines = layer_ends(series, plot_width, plot_height), _lines(series, plot_width, plot_height)
         picture = Picture(plot_height, ends, lines, colours)
         plot = (palette, width, picture, series.ceiling, _ends(series))
         if self._plotted[0] != plot:
@@ -235,7 +235,7 @@ class MemoryGraph(Framed[View]):
         return title, f"{' · '.join(key)} {layers.source}" if key else ""
 
 
-def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
+def layer_ends(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
     """Return the ends of the layers of each column, in eighths of a row. Memory that has trembled by less than half a
     row since is left to the picture's next move: the legend has the present value.
     """

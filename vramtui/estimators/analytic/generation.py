@@ -17,20 +17,12 @@ from vramtui.estimators.analytic.assemble import (
     tower_facts,
     tower_pass_facts,
 )
-from vramtui.estimators.analytic.models.decoder import (
-    Decoder,
-    buffers_of,
-    masked_setting,
-    runs_tower,
-    sequence_of,
-    stretches,
-    tower_pass,
-    window_note,
-)
+from vramtui.estimators.analytic.models import decoder as decoders
 from vramtui.estimators.analytic.models.encoder_decoder import BlockSide, EncoderDecoder
 from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.ops.decoder_builder import Cache, Setting
 from vramtui.estimators.analytic.parallel import received
+from vramtui.estimators.analytic.sizes import precision as precisions
 from vramtui.estimators.analytic.sizes.partition import (
     ALONE,
     Share,
@@ -40,14 +32,6 @@ from vramtui.estimators.analytic.sizes.partition import (
     place_of,
     share_tensors,
     telling_shares,
-)
-from vramtui.estimators.analytic.sizes.precision import (
-    CACHE_BITS,
-    DTYPE_BYTES,
-    block_bytes,
-    quantizes,
-    recipe,
-    state_bytes,
 )
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
 from vramtui.estimators.analytic.tape import tape as tapes
@@ -112,7 +96,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
             if kind.per_token
         ]
         terms += [
-            f"{kind.layers} layers x {self.batch} x {state_bytes(kind, self.itemsize):,} B of state"
+            f"{kind.layers} layers x {self.batch} x {precisions.state_bytes(kind, self.itemsize):,} B of state"
             for kind in kinds
             if kind.state or kind.state_fp32
         ]
@@ -134,7 +118,7 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
     """
     fixed = run.cache_implementation == "static"
     kind = run.kv_cache
-    packed = kind is not None and kind not in DTYPE_BYTES
+    packed = kind is not None and kind not in precisions.DTYPE_BYTES
     if fixed and packed:
         raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
     if packed and not can_be_quantized(kinds):
@@ -145,8 +129,8 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
     return GenerationCache(
         batch=run.batch_size,
         length=length,
-        itemsize=compute if kind is None or packed else DTYPE_BYTES[kind],
-        bits=CACHE_BITS[kind] if kind is not None and packed else None,
+        itemsize=compute if kind is None or packed else precisions.DTYPE_BYTES[kind],
+        bits=precisions.CACHE_BITS[kind] if kind is not None and packed else None,
         fixed=fixed,
         new=max(run.new_tokens - 1, 0),
     )
@@ -169,8 +153,8 @@ class Generation:
     def __init__(self, share: Share, run: InferRun, device: Device, draft: "Generation | None" = None) -> None:
         self.share, self.run, self.device, self.draft = share, run, device, draft
         self.model = part_of(share)
-        self.sequence = sequence_of(share.model, run)
-        self.recipe = recipe(run.precision, lora=None)
+        self.sequence = decoders.sequence_of(share.model, run)
+        self.recipe = precisions.recipe(run.precision, lora=None)
         self.kernel = kernel_of(self.model, run, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
         self.cache: GenerationCache = generation_cache(
@@ -178,7 +162,7 @@ class Generation:
         )
         self.tokens = run.batch_size * self.sequence
         self.tower: tapes.TowerPass | None = None
-        buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
+        buffers = decoders.buffers_of(share.model, self.recipe, eager=run.attention == "eager")
         self.prompt = self.stages(self.sequence, 0)
         self.program = tapes.Program(
             frozen=share_tensors(share),
@@ -253,18 +237,18 @@ class Generation:
             packed=self.run.quantization,
             cache=self.cache.before(past, None),
         )
-        if not past and self.share.begins and runs_tower(self.share.model, self.run):
-            self.tower = tower_pass(self.share.model, self.run, setting)
-        writer = Decoder(self.model, setting)
+        if not past and self.share.begins and decoders.runs_tower(self.share.model, self.run):
+            self.tower = decoders.tower_pass(self.share.model, self.run, setting)
+        writer = decoders.Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size
         stages = [tapes.TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
-        for first, count in stretches(self.model, set()):
+        for first, count in decoders.stretches(self.model, set()):
             start = self.share.first + first
             for kind in reversed(decoder_spec(self.share.model).caches_by_kind(start, start + count)):
                 windowed = msgspec.structs.replace(setting, cache=self.cache.before(past, kind.window))
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
-                    windowed = masked_setting(self.model, self.run, windowed, self.device)
-                tape = Decoder(self.model, windowed).block(first, tracked=False)
+                    windowed = decoders.masked_setting(self.model, self.run, windowed, self.device)
+                tape = decoders.Decoder(self.model, windowed).block(first, tracked=False)
                 stages.append(tapes.TapeStage(tape, kind.layers))
         return [*stages, tapes.TapeStage(writer.answer())] if self.share.ends else stages
 
@@ -334,12 +318,12 @@ class Generation:
 
     def _notes(self) -> tuple[str, ...]:
         notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
-        notes += window_note(self.model, self.run.attention, self.sequence)
+        notes += decoders.window_note(self.model, self.run.attention, self.sequence)
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
         if sliding and not self.cache.fixed:
             notes.append(SLID)
         if self.run.quantization is not None:
-            left = sorted({t.module for t in self.program.frozen if not quantizes(t, self.run.quantization)})
+            left = sorted({t.module for t in self.program.frozen if not precisions.quantizes(t, self.run.quantization)})
             notes.append(f"not in {self.run.quantization}: {', '.join(left)}")
         if self.draft is not None:
             notes.append("the draft model answers before the model does, and its cache stays")
@@ -379,12 +363,12 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
     longest.
     """
     writer = EncoderDecoder(model, run, device)
-    itemsize = DTYPE_BYTES[run.kv_cache] if run.kv_cache else writer.net.recipe.compute
+    itemsize = precisions.DTYPE_BYTES[run.kv_cache] if run.kv_cache else writer.net.recipe.compute
     writer.encoder()
     first = len(writer.net.stages)
     writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(itemsize=itemsize)))
     program = writer.program(0)
-    stages, weights = program.stages, block_bytes(program.frozen, program.recipe.frozen)
+    stages, weights = program.stages, precisions.block_bytes(program.frozen, program.recipe.frozen)
     workspace = workspace_for(run, device)
     moments = MomentLog()
     built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}

@@ -25,14 +25,7 @@ from vramtui.core.schema.workload import InferRun, Parallel, Quantization, Train
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.parallel import estimate_alike, sharing_of
-from vramtui.estimators.analytic.sizes.precision import (
-    EVERYTHING,
-    BlockBytes,
-    block_bytes,
-    inference_recipe,
-    numel_of,
-    quantized,
-)
+from vramtui.estimators.analytic.sizes import precision as precisions
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.tape import BytesByGroup, prefilled, summed
 from vramtui.estimators.analytic.training import Trainer
@@ -100,21 +93,23 @@ class Turn(msgspec.Struct, frozen=True):
     quantization: Quantization | None = None
     upcast: int = 0
 
-    def stored(self, tensors: Iterable[Parameter]) -> BlockBytes:
+    def stored(self, tensors: Iterable[Parameter]) -> precisions.BlockBytes:
         if self.quantization is None:
-            return block_bytes(tensors, self.itemsize)
-        return quantized(tensors, self.itemsize, self.quantization, 1)
+            return precisions.block_bytes(tensors, self.itemsize)
+        return precisions.quantized(tensors, self.itemsize, self.quantization, 1)
 
 
 class PipelineJob:
     def __init__(self, model: PipelineModel, run: InferRun | TrainRun, device: Device) -> None:
         self.model, self.run, self.device = model, run, device
-        self.itemsize = 2 if run.precision.endswith("mixed") else inference_recipe(run.precision).weights
+        self.itemsize = 2 if run.precision.endswith("mixed") else precisions.inference_recipe(run.precision).weights
         self.batch = run.batch_size
         copies, packed = 1, None
         if isinstance(run, InferRun):
             copies = model.guidance_batch  # of each image in the denoiser's batch
-            packed = run.encoder_quantization or (None if run.quantization in EVERYTHING else run.quantization)
+            packed = run.encoder_quantization or (
+                None if run.quantization in precisions.EVERYTHING else run.quantization
+            )
             run = replace(run, quantization=None)
         self.encoder_quantization: Quantization | None = None if packed == "none" else packed
         self.program = program_of(model.denoiser, replace(run, batch_size=self.batch * copies), device)
@@ -183,7 +178,9 @@ class PipelineJob:
         height, width = self.size
         memory = {"activations: vae": size + (self.batch - at_once) * 3 * height * width * itemsize}
         tensors = self.vae_tensors()
-        upcast = block_bytes(tensors, self.itemsize).bytes if itemsize > self.itemsize and not vae.fp32 else 0
+        upcast = (
+            precisions.block_bytes(tensors, self.itemsize).bytes if itemsize > self.itemsize and not vae.fp32 else 0
+        )
         return [*turns, Turn("vae", tensors, self.itemsize, "decode", memory, upcast=upcast)]
 
 
@@ -219,7 +216,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     notes += (QUANTIZED_NOTE,) if run.quantization or run.encoder_quantization else ()
     lasts, facts = WORDS[way], dict[str, Fact]()
     for turn in turns:
-        own, numbers = blocks[turn.name], numel_of(turn.tensors)
+        own, numbers = blocks[turn.name], precisions.numel_of(turn.tensors)
         words = f"{numbers:,} parameters, {8 * own.bytes / numbers:.3g} bits each in blocks of 512 B"
         facts[f"weights: {turn.name}"] = Fact(
             "weights", words, "the model's shapes", lasts, bytes=own.bytes, count=own.count

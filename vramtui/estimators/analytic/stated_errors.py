@@ -12,16 +12,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
-from vramtui.core.schema.models import (
-    ConvNetModel,
-    DiffusionTransformerModel,
-    EncoderDecoderModel,
-    EncoderModel,
-    ModelOutput,
-    SequentialModel,
-    TransformerModel,
-    UNetModel,
-)
+from vramtui.core.schema import models as kinds
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import loading_of
 from vramtui.estimators.analytic.sizes.precision import block_bytes, numel_of, quantized
@@ -34,8 +25,9 @@ Kind = Literal[
     "8-bit optimizer", "detection infer",
 ]  # fmt: skip
 _BY_MODEL: dict[type, Kind] = {
-    EncoderModel: "encoder", EncoderDecoderModel: "encoder-decoder", ConvNetModel: "conv net", UNetModel: "unet",
-    SequentialModel: "layer list", DiffusionTransformerModel: "diffusion transformer",
+    kinds.EncoderModel: "encoder", kinds.EncoderDecoderModel: "encoder-decoder", kinds.ConvNetModel: "conv net",
+    kinds.UNetModel: "unet", kinds.SequentialModel: "layer list",
+    kinds.DiffusionTransformerModel: "diffusion transformer",
 }  # fmt: skip
 
 
@@ -84,13 +76,13 @@ def kind_of(workload: Workload) -> Kind | None:
         return "compiled" if parallel is None else None
     if parallel is not None and parallel.ranks > 1:
         # Only decoders were trained over data ranks, by DDP and by FSDP2.
-        if not isinstance(model, TransformerModel) or model.basis == "generic":
+        if not isinstance(model, kinds.TransformerModel) or model.basis == "generic":
             return None
         if parallel.data != parallel.ranks or train is None:
             return None
         shared = parallel.strategy == "fsdp" and parallel.zero_stage in {0, 3}
         return "ddp" if parallel.strategy == "ddp" else "multi-gpu" if shared else None
-    if isinstance(model, TransformerModel):
+    if isinstance(model, kinds.TransformerModel):
         if model.basis == "generic":
             return "generic"
         if decoder_spec(model).is_encoder:
@@ -100,11 +92,11 @@ def kind_of(workload: Workload) -> Kind | None:
         if train.lora is None:
             return "8-bit optimizer" if train.optimizer == "adamw_8bit" else "decoder train"
         return "lora" if train.quantization is None else "qlora"
-    if isinstance(model, SequentialModel) and train is None:
+    if isinstance(model, kinds.SequentialModel) and train is None:
         # Several answers, as torchvision's nets for detection and segmentation have.
-        detects = any(isinstance(layer, ModelOutput) for layer in model.layers)
+        detects = any(isinstance(layer, kinds.ModelOutput) for layer in model.layers)
         return "detection infer" if detects else None
-    if isinstance(model, DiffusionTransformerModel) and model.design not in {"flux", "sd3"}:
+    if isinstance(model, kinds.DiffusionTransformerModel) and model.design not in {"flux", "sd3"}:
         return None
     return next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)
 
@@ -134,7 +126,7 @@ def with_stated_error(estimate: Estimate, workload: Workload, device: Device) ->
 def _with_unstated(estimate: Estimate, workload: Workload, spread: ErrorRange) -> Estimate:
     """The range by what decides about the memory and is in no job's file, with each end's own error."""
     model, run = workload.model, workload.run
-    if not isinstance(run, TrainRun) or not isinstance(model, TransformerModel):
+    if not isinstance(run, TrainRun) or not isinstance(model, kinds.TransformerModel):
         return estimate
     reserved, ledger, spec, why = estimate.reserved or 0, estimate.ledger, decoder_spec(model), []
     low = high = reserved

@@ -12,16 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base import file_limits as limits
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.file_limits import (
-    GGUF,
-    LONGEST_GGUF_STRING,
-    MOST_GGUF_DIMENSIONS,
-    MOST_GGUF_KEYS,
-    MOST_GGUF_LISTS,
-    MOST_GGUF_TENSORS,
-    MOST_LAYERS,
-)
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Table
 from vramtui.models.named_files import MAGIC
@@ -107,7 +99,7 @@ def read_gguf(path: Path) -> Gguf:
     if not isinstance(parts, int) or parts <= 1:
         return first
     match = _PART.search(path.name)
-    if match is None or int(match[2]) != parts or parts > MOST_GGUF_KEYS:
+    if match is None or int(match[2]) != parts or parts > limits.MOST_GGUF_KEYS:
         raise UserError(
             f"{path_text(path)} is one of {parts} parts, but not named like one: -00001-of-{parts:05d}.gguf"
         )
@@ -140,7 +132,7 @@ class _Reader:
             other = "is written for big-endian machines" if version >> 16 else f"has version {version} of the format"
             raise DamagedError(f"{other}; versions 2 and 3 in little-endian are known")
         tensors, keys = self.cursor.number(8), self.cursor.number(8)
-        if tensors > MOST_GGUF_TENSORS or keys > MOST_GGUF_KEYS:
+        if tensors > limits.MOST_GGUF_TENSORS or keys > limits.MOST_GGUF_KEYS:
             raise DamagedError(f"is damaged: it says it has {tensors:,} tensors and {keys:,} values")
         metadata: dict[str, Value] = {}
         for _ in range(keys):
@@ -149,7 +141,7 @@ class _Reader:
         infos, end = [], 0
         for _ in range(tensors):
             name, dimensions = self._string(), self.cursor.number(4)
-            if dimensions > MOST_GGUF_DIMENSIONS:
+            if dimensions > limits.MOST_GGUF_DIMENSIONS:
                 raise DamagedError(f"is damaged: {printable(name[:80])!r} has {dimensions} dimensions")
             shape = tuple(self.cursor.number(8) for _ in range(dimensions))
             kind = self.cursor.number(4)
@@ -166,7 +158,7 @@ class _Reader:
 
     def _string(self) -> str:
         length = self.cursor.number(8)
-        if length > LONGEST_GGUF_STRING:
+        if length > limits.LONGEST_GGUF_STRING:
             self.cursor.skip(length)
             return ""
         return self.cursor.take(length).decode("utf-8", "replace")
@@ -187,16 +179,16 @@ class _Reader:
         return _NUMBERS[kind]
 
     def _array(self, depth: int) -> Value:
-        if depth >= (GGUF.depth or 0):
+        if depth >= (limits.GGUF.depth or 0):
             raise DamagedError("is damaged: lists within lists without end")
         kind, length = self.cursor.number(4), self.cursor.number(8)
         self.items += length
-        if self.items > (GGUF.count or 0):
-            raise DamagedError(f"is damaged: lists of more than {GGUF.count:,} values")
+        if self.items > (limits.GGUF.count or 0):
+            raise DamagedError(f"is damaged: lists of more than {limits.GGUF.count:,} values")
         if kind == _STRING:
             self.cursor.skip_strings(length)
         elif kind == _ARRAY:
-            if length > MOST_GGUF_LISTS:
+            if length > limits.MOST_GGUF_LISTS:
                 raise DamagedError(f"is damaged: {length:,} lists in a list")
             for _ in range(length):
                 self._array(depth + 1)
@@ -257,8 +249,8 @@ class GgufHeader:
         """The `[model]` table; raises DamagedError if a value that is needed is missing or is not a whole number."""
         hidden = self.whole("embedding_length")
         layers = self.whole("block_count")
-        if layers > MOST_LAYERS:
-            raise DamagedError(f"has a block_count of {layers:,}; {MOST_LAYERS} at most are known")
+        if layers > limits.MOST_LAYERS:
+            raise DamagedError(f"has a block_count of {layers:,}; {limits.MOST_LAYERS} at most are known")
         embedding = self.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
             raise DamagedError("has no embedding of words, token_embd.weight")

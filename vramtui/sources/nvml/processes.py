@@ -12,16 +12,7 @@ from typing import Any, Final
 import msgspec
 import pynvml
 
-from vramtui.agent.nvml import (
-    LARGEST_RECORD,
-    LISTS,
-    NO_INSTANCE,
-    PATTERN,
-    STRIDES,
-    UnreadableError,
-    read_records,
-    written_records,
-)
+from vramtui.agent import nvml
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
@@ -134,7 +125,7 @@ class ProcessLists:
                     both = dict(uses.items())
                     both.update((pid, _larger(both[pid], row) if pid in both else row) for pid, row in more.items())
                     uses = both
-        except UnreadableError:
+        except nvml.UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
             silent = None  # a device without graphics has no graphics clients
@@ -142,8 +133,8 @@ class ProcessLists:
 
     def _list(self, caller: Caller, card: Device, kind: ProcessType, total: int | None) -> tuple[Uses, Absence | None]:
         absence: Absence | None = Absence.DRIVER_TOO_OLD
-        for suffix in [self._suffix[kind]] if kind in self._suffix else list(STRIDES):
-            name = LISTS[kind] + suffix
+        for suffix in [self._suffix[kind]] if kind in self._suffix else list(nvml.STRIDES):
+            name = nvml.LISTS[kind] + suffix
             caller.call = name
             try:
                 raw, count = self._fill(name, card)
@@ -153,7 +144,7 @@ class ProcessLists:
                     continue
                 return {}, absence
             self._suffix[kind] = suffix
-            return self._records(kind, raw, count, STRIDES[suffix], total), None
+            return self._records(kind, raw, count, nvml.STRIDES[suffix], total), None
         self._suffix.pop(kind, None)
         return {}, absence
 
@@ -161,44 +152,48 @@ class ProcessLists:
         """Let the driver write its records; return the buffer's bytes, and their number."""
         call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
         for _ in range(8):
-            buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)  # all devices take turns at its bytes
-            ctypes.memset(buffer, PATTERN, len(buffer))
+            buffer = ctypes.create_string_buffer(
+                self._capacity * nvml.LARGEST_RECORD
+            )  # all devices take turns at its bytes
+            ctypes.memset(buffer, nvml.PATTERN, len(buffer))
             count = ctypes.c_uint(self._capacity)
             code = call(device, ctypes.byref(count), buffer if self._capacity else None)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
-                raise UnreadableError
+                raise nvml.UnreadableError
             self._capacity = max(FIRST_CAPACITY, count.value * 5 // 4)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         if count.value > self._capacity:
-            raise UnreadableError
+            raise nvml.UnreadableError
         return buffer.raw, count.value
 
     def _records(self, kind: ProcessType, raw: bytes, count: int, documented: int, total: int | None) -> Uses:
         if count == 0:
             return {}
-        data, stride, is_told = written_records(raw, count, documented)
+        data, stride, is_told = nvml.written_records(raw, count, documented)
         if stride != documented:
             self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
         last = self._seen.get(kind)
         if last is not None and last[0] == hash(data):
             return last[1]
-        rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
+        rows, odd = nvml.read_records(data, stride, LARGEST_SIZE if total is None else total)
         if odd and not is_told:
-            raise UnreadableError
+            raise nvml.UnreadableError
         mixed: dict[int, ProcessUse] = {}
-        if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
+        if len({pid for pid, _, _ in rows}) == len(rows) and all(
+            instance == nvml.NO_INSTANCE for _, _, instance in rows
+        ):
             uses: Uses = AlikeUses((pid for pid, _, _ in rows), (used for _, used, _ in rows), kind)
         else:
             for pid, used, instance in rows:
-                row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
+                row = ProcessUse(used, kind, None if instance == nvml.NO_INSTANCE else instance)
                 mixed[pid] = row if pid not in mixed else _larger(mixed[pid], row)
             uses = mixed
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
-            self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
+            self._note = f"{records} of {nvml.LISTS[kind]} with an impossible pid or size; the others are shown"
         else:
             self._seen[kind] = (hash(data), uses)  # odd records are reported each time
         return uses
