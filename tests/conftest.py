@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.warm_torch import FOLDER
-from vramtui.estimators.analytic.sizes import runtime
+from vramtui.estimators.analytic.sizes import runtime as assumed_runtime
 
 settings.register_profile(
     "ours",
@@ -41,7 +41,7 @@ if FOLDER not in os.environ:
     os.environ[FOLDER] = SHARED.name
 
 # Figures were recorded under it; tests/estimators/analytic/test_releases.py has those of others.
-runtime.ASSUMED = (2, 13)
+assumed_runtime.ASSUMED = (2, 13)
 
 TORCH_MISSING = "torch is not installed: pip install 'vramtui[torch]'"
 LEFT_OUT = ("pty", "slow", "torch")
@@ -174,6 +174,14 @@ def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
             screens.add(path)
             kept.append(group[0])
     return kept
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime folder of the test's own, by a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
-"""One small preset, one past run and one clock, which tests change where they are about something else in them."""
+"""One small preset, one past run, one clock and one source, which tests change where they are about something else."""
 
 import msgspec
 
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Sample
 from vramtui.core.runs.run import Run
 
 SMALL_MODEL = """\
@@ -54,3 +56,20 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Never:
+    name = "test"
+
+    def read(self) -> Sample:
+        raise AssertionError("a test gives its samples itself")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def followed(*samples: Sample) -> History:
+    history = History()
+    for sample in samples:
+        history.add(sample)
+    return history

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -230,13 +229,6 @@ def test_the_docs_examples(
     monkeypatch.chdir(runtime)
     exec(compile(example, "docs", "exec"), {"__name__": "example"})  # noqa: S102 - it is the documentation's own
     assert bool(capsys.readouterr().out) == ("print(" in example)
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vt") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield Path(folder)
 
 
 def test_samples_come_to_for_and_to_async_for() -> None:

@@ -10,6 +10,7 @@ from textual.widgets import OptionList
 
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator, Still
+from tests.examples import Clock, Never
 from vramtui.app.app import Dashboard
 from vramtui.app.context import PresetsRead, SampleTaken
 from vramtui.app.plan.dialogs import CardRunner
@@ -27,14 +28,6 @@ from vramtui.monitor.predictor import Refiner
 
 Driver = tuple[Still, Pilot[None]]
 T = TypeVar("T")
-
-
-class Clock:
-    def __init__(self, at: float = scenes.START) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
 
 
 @asynccontextmanager
@@ -63,7 +56,7 @@ async def dashboard(
     app = Still(
         source,
         library,
-        now=clock or Clock(),
+        now=clock or Clock(scenes.START),
         banner=banner,
         preset=library.find(preset or ""),
         estimator=estimator or RoundEstimator(),
@@ -86,16 +79,6 @@ async def dashboard(
         yield app, pilot
         if app.is_running:
             screen_text(app)
-
-
-class Never:
-    name = "never"
-
-    def read(self) -> Sample:
-        raise AssertionError("a test gives its samples itself")
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 async def give(app: Dashboard, pilot: Pilot[None], *samples: Sample) -> None:

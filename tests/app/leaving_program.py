@@ -6,13 +6,14 @@ import time
 
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator
+from tests.examples import Never
 from vramtui.app.app import Dashboard
 from vramtui.app.services import StartOptions
 from vramtui.app.shutdown import run_dashboard
 from vramtui.core.observation.readings import Sample
 
 
-class Hangs:
+class Hangs(Never):
     name = "hangs"
 
     def __init__(self) -> None:
@@ -23,9 +24,6 @@ class Hangs:
             threading.Event().wait()
         self._answered = True
         return scenes.usual()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def end_of_time() -> float:

@@ -4,17 +4,41 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from tests.app import scenes
-from tests.app.driver import Clock, Never, climbing, settle
+from tests.app.driver import climbing, settle
 from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
+from tests.examples import Clock, Never, followed
 from vramtui.app.app import Dashboard
 from vramtui.app.context import PresetsRead
 from vramtui.app.replay import ReplayController
-from vramtui.core.estimate.estimate import Prediction
+from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.settings import Settings
+from vramtui.core.schema.workload import Workload
 from vramtui.monitor.jobs import Presets
+from vramtui.monitor.session import MonitorSession
+
+
+def assert_as_if_just_played(session: MonitorSession, samples: Sequence[Sample]) -> None:
+    expected = followed(*samples)
+    assert (session.sample, session.history.tracks.keys()) == (samples[-1], expected.tracks.keys())
+    for key, track in expected.tracks.items():
+        known = session.history.tracks[key]
+        assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
+        assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
+
+
+def recorded(preset: str, workload: Workload, process: int) -> Prediction:
+    ledger = Ledger(allocated=process, reserved=process, process=process)
+    return Prediction(
+        preset=preset,
+        title="As it was",
+        workload=workload,
+        device=device_of(scenes.usual().gpus[0]),
+        estimate=Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step"),
+    )
 
 
 class Tape:
@@ -80,7 +104,7 @@ async def playing(
 
 
 async def pass_time(player: Announcing, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
-    clock.at += seconds
+    clock.now += seconds
     replay_of(player).tick()
     await arrived(player, pilot)
 

@@ -6,12 +6,13 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import Still
+from tests.examples import Never
 from vramtui.app.context import SourceStuck
 from vramtui.app.watch.windows import peak_words, reported_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.history import FastSample, Peak
-from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.poller import FastSampler, fast_sampler_for
 
 HIGH = 71 * GIB
@@ -19,22 +20,16 @@ TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 JUPYTER = ProcessKey("gpu01", "GPU-0", 977, scenes.START - 600)
 
 
-class Close:
+class Close(Never):
     name = "close"
 
     def __init__(self) -> None:
         self.held: dict[str, dict[int, int]] = {}
         self.asked = threading.Event()
 
-    def read(self) -> Sample:
-        raise AssertionError
-
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         self.asked.set()
         return self.held.get(gpu_uuid, {})
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class GivenSampler(FastSampler):

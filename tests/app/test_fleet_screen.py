@@ -8,6 +8,7 @@ from textual.pilot import Pilot
 
 from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
+from tests.examples import Never
 from tests.installed.terminal import until
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.screen import FleetModel, FleetRow, FleetScreen, holds, text_of
@@ -22,7 +23,7 @@ from vramtui.monitor.fleet import Fleet, GpuSummary, HostSummary, RemoteHost
 from vramtui.monitor.session import MonitorSession
 
 
-class Far:
+class Far(Never):
     def __init__(self, name: str, user: str = "", *, failure: str = "", rank: JobRank | None = None) -> None:
         self._rank = rank
         self.name = name
@@ -38,9 +39,6 @@ class Far:
         gpus = tuple(Gpu(index=at, uuid=f"GPU-{at}", name="NVIDIA H100", memory=memory) for at in range(2))
         gpus = (msgspec.structs.replace(gpus[0], processes=(row,)), gpus[1])
         return Sample(taken_at=100.0, source="ssh", host=Host(name=self.name), gpus=gpus)
-
-    def close(self) -> None:
-        pass
 
 
 @asynccontextmanager

@@ -4,9 +4,10 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from tests.app import scenes
-from tests.app.driver import Clock, Driver, climbing, dashboard, give, known, screen_text, settle
+from tests.app.driver import Driver, climbing, dashboard, give, known, screen_text, settle
 from tests.app.driver import press as text_after
 from tests.app.fakes import FixedPresets
+from tests.examples import Clock
 from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.help.dialog import Help, Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
@@ -333,12 +334,12 @@ async def test_mouse() -> None:
 
 
 async def test_a_source_that_is_stuck_or_fails_leaves_everything_else_alive() -> None:
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock, preset="qwen2.5-7b-serve") as driver:
         app, pilot = driver
         assert preset(view_of(driver)) == "qwen2.5-7b-serve"
         assert batch(await press(driver, "p", *"llama", "enter")) == 4
-        clock.at += 12
+        clock.now += 12
         app.post_message(SourceStuck())
         await settle(*driver)
         assert "no answer from the driver for 12 s" in screen_text(app)

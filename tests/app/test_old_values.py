@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, known, screen_text, settle
+from tests.app.driver import dashboard, give, known, screen_text, settle
+from tests.examples import Clock
 from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.live import AlertFeature
@@ -21,11 +22,11 @@ from vramtui.core.schema.settings import AlertRules
 
 @pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck()])
 async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> None:
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         assert "no answer for" not in screen_text(app)
         for seconds in (3, 7):
-            clock.at = scenes.START + seconds
+            clock.now = scenes.START + seconds
             app.post_message(what)
             await settle(app, pilot)
             view, screen = app.state.view(), screen_text(app)
@@ -35,8 +36,8 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
                 assert words in screen
             assert view.series.ends is not None
             assert (view.series.ends[1], view.series.end) == (f"{seconds} s ago", scenes.START)
-            assert known(view.sample).taken_at == clock.at
-        clock.at += 1
+            assert known(view.sample).taken_at == clock.now
+        clock.now += 1
         await give(app, pilot, scenes.usual(8))
         view = app.state.view()
         assert {bar.age for bar in view.bars if bar.gpu.state == "ok"} == {None}
@@ -71,13 +72,13 @@ async def test_all_cards_at_once_are_one_message_and_the_title_counts_the_rows_o
 
 async def test_the_time_goes_on_while_an_answer_is_late() -> None:
     """Before the deadline nothing is old yet; the clock stands only where the screen is paused."""
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual(55)], clock=clock) as (app, pilot):
 
         async def shown_after(seconds: int, wait: float) -> bool:
-            clock.at = scenes.START + seconds
+            clock.now = scenes.START + seconds
             # What the bars show changed five seconds ago at most: that is sign enough, and the colon stands.
-            then = time.strftime(" %H:%M ", time.localtime(clock.at))
+            then = time.strftime(" %H:%M ", time.localtime(clock.now))
             for _ in range(round(wait / 0.05)):
                 await pilot.pause(0.05)
                 if then in screen_text(app):
@@ -125,20 +126,20 @@ def _headers(interval: int, samples: Sequence[Sample]) -> list[str]:
 
 
 async def test_a_paused_screen_stays_and_a_reading_that_cannot_be_used_ends_nothing() -> None:
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         await pilot.press("space")
-        clock.at += 5
+        clock.now += 5
         app.post_message(ReadFailed("the driver is gone"))
         await settle(app, pilot)
         assert {bar.age for bar in app.state.view().bars} == {None}
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         usual = scenes.usual(1)
         first = usual.gpus[0]
         process = msgspec.structs.replace(first.processes[0], used_memory=1 << 63)
         gpu = msgspec.structs.replace(first, memory=Memory(), processes=(process, *first.processes[1:]))
-        clock.at += 1
+        clock.now += 1
         await give(app, pilot, msgspec.structs.replace(usual, gpus=(gpu, *usual.gpus[1:])))
         assert "a reading cannot be used" in screen_text(app)
         await give(app, pilot, scenes.usual(2))

@@ -5,7 +5,8 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, known, press, screen_text, settle
+from tests.app.driver import dashboard, give, known, press, screen_text, settle
+from tests.examples import Clock
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import delta_colour, wrap
@@ -265,21 +266,21 @@ def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(use
 
 async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
     crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.sample(crowd)], clock=clock) as (app, pilot):
         rows = app.screen.query_one(Rows)
         await pilot.press("home")
-        clock.at += 0.01
+        clock.now += 0.01
         for _ in range(4):
             rows.action_move(1)
         await settle(app, pilot)
         assert rows.view.chosen is rows.view.rows[4]
         assert rows.view.chosen_at == 4
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         rows = app.screen.query_one(Rows)
         await pilot.press("home")
-        clock.at += 0.01
+        clock.now += 0.01
         await pilot.press("end")
         while rows.view is not None and rows.view.chosen is not rows.view.rows[-2]:  # the last is nobody's
             await pilot.pause(0.02)

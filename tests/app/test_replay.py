@@ -1,14 +1,12 @@
 import re
-from collections.abc import Sequence
 
-import msgspec
 import pytest
 from textual.pilot import Pilot
 
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import PRESETS, Announcing
-from tests.app.replays import Tape, arrived, pass_time, playing, replay_of
+from tests.app.replays import Tape, arrived, assert_as_if_just_played, pass_time, playing, recorded, replay_of
 from vramtui.app.app import Dashboard
 from vramtui.app.help.controller import keys_shown
 from vramtui.app.help.dialog import Help
@@ -16,11 +14,9 @@ from vramtui.app.replay import ReplayBar
 from vramtui.app.state.view import ReplayPosition
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
-from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
-from vramtui.core.observation.snapshot import device_of
 from vramtui.monitor.replay import PlaybackPosition
 
 LONG = climbing(600, to=60)
@@ -28,17 +24,6 @@ LONG = climbing(600, to=60)
 
 def playback_of(player: Announcing) -> PlaybackPosition:
     return replay_of(player).feed.playback
-
-
-def assert_as_if_just_played(player: Announcing, samples: Sequence[Sample]) -> None:
-    expected = History()
-    for sample in samples:
-        expected.add(sample)
-    assert (player.state.sample, player.state.session.history.tracks.keys()) == (samples[-1], expected.tracks.keys())
-    for key, track in expected.tracks.items():
-        known = player.state.session.history.tracks[key]
-        assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
-        assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
 
 
 async def press(player: Announcing, pilot: Pilot[None], *keys: str) -> None:
@@ -54,25 +39,25 @@ async def go_to(player: Announcing, pilot: Pilot[None], text: str) -> None:
 async def test_it_plays_sample_by_sample_and_seeking_leaves_no_trace_of_what_comes_later() -> None:
     tape = Tape(LONG)
     async with playing(tape) as (player, pilot, clock):
-        assert_as_if_just_played(player, LONG[:1])
+        assert_as_if_just_played(player.state.session, LONG[:1])
         await pass_time(player, pilot, clock, 30)
-        assert_as_if_just_played(player, LONG[:31])
+        assert_as_if_just_played(player.state.session, LONG[:31])
         await press(player, pilot, *[")"] * 5)
         await pass_time(player, pilot, clock, 2)
-        assert_as_if_just_played(player, LONG[:151])
+        assert_as_if_just_played(player.state.session, LONG[:151])
         assert "60x" in screen_text(player)
         await pass_time(player, pilot, clock, 999)
-        assert_as_if_just_played(player, LONG)
+        assert_as_if_just_played(player.state.session, LONG)
         assert not playback_of(player).playing
     falling = [*climbing(60, to=70), *(scenes.usual(at, trained=20 * GIB) for at in range(1, 60))]
     async with playing(Tape(falling)) as (player, pilot, _):
         await press(player, pilot, "space")
         await go_to(player, pilot, "100%")
-        assert_as_if_just_played(player, falling)
+        assert_as_if_just_played(player.state.session, falling)
         assert "70.0" in screen_text(player)
         await go_to(player, pilot, "+5")
         await go_to(player, pilot, "-90")
-        assert_as_if_just_played(player, falling[:29])
+        assert_as_if_just_played(player.state.session, falling[:29])
         assert "70.0" not in screen_text(player)
 
 
@@ -96,22 +81,22 @@ async def test_space_steps_and_skips() -> None:
     async with playing(Tape(LONG)) as (player, pilot, clock):
         await press(player, pilot, "space")
         await pass_time(player, pilot, clock, 30)
-        assert_as_if_just_played(player, LONG[:1])
+        assert_as_if_just_played(player.state.session, LONG[:1])
         assert "‖" in screen_text(player)
         await press(player, pilot, "space")
         await pass_time(player, pilot, clock, 30)
-        assert_as_if_just_played(player, LONG[:31])
+        assert_as_if_just_played(player.state.session, LONG[:31])
         assert "PAUSED" not in screen_text(player)
         await pass_time(player, pilot, clock, 270)
         for key, at in (("ctrl+right", 361), ("shift+left", 351), ("ctrl+left", 291), ("shift+right", 301)):
             await press(player, pilot, key)
-            assert_as_if_just_played(player, LONG[:at])
+            assert_as_if_just_played(player.state.session, LONG[:at])
         await press(player, pilot, "full_stop")
-        assert_as_if_just_played(player, LONG[:302])
+        assert_as_if_just_played(player.state.session, LONG[:302])
         await press(player, pilot, "comma", "comma")
-        assert_as_if_just_played(player, LONG[:300])
+        assert_as_if_just_played(player.state.session, LONG[:300])
         await pass_time(player, pilot, clock, 5)  # a step holds
-        assert_as_if_just_played(player, LONG[:300])
+        assert_as_if_just_played(player.state.session, LONG[:300])
 
 
 async def test_a_long_way_is_gone_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +112,7 @@ async def test_a_long_way_is_gone_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
         # Another wish on the way counts as soon as the first place is reached.
         playback_of(player).step(-10)
         await arrived(player, pilot)
-        assert_as_if_just_played(player, samples[:140])
+        assert_as_if_just_played(player.state.session, samples[:140])
         assert "seeking" not in screen_text(player)
 
 
@@ -141,12 +126,12 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         assert any("is not a position in a recording" in str(note.message) for note in player.announced)
         await press(player, pilot, "backspace", "0", "%", "enter")
         assert not player.screen.query("SeekBar")
-        assert_as_if_just_played(player, LONG[:300])
+        assert_as_if_just_played(player.state.session, LONG[:300])
         snapshot = player.state.snapshot()
         assert snapshot.sample == LONG[299]
         await press(player, pilot, "g", "9", "escape")
         assert not player.screen.query("SeekBar")
-        assert_as_if_just_played(player, LONG[:300])
+        assert_as_if_just_played(player.state.session, LONG[:300])
         await press(player, pilot, "down")
         assert player.state.view().is_frozen
         for place in "341":  # every screen has the line and the keys
@@ -165,7 +150,7 @@ async def test_a_click_on_the_bar_goes_there_and_its_line_fits_every_width() -> 
         for at, number in ((stop - 1, len(LONG)), (begin, 1)):
             await pilot.click(bar, offset=(at, 0))
             await arrived(player, pilot)
-            assert_as_if_just_played(player, LONG[:number])
+            assert_as_if_just_played(player.state.session, LONG[:number])
         await pilot.click(bar, offset=(1, 0))
         assert playback_of(player).playing
         await pass_time(player, pilot, clock, 300)
@@ -181,7 +166,7 @@ async def test_a_click_on_the_bar_goes_there_and_its_line_fits_every_width() -> 
 async def test_the_keys_can_be_remapped_stand_in_the_help_and_are_nowhere_without_a_recording() -> None:
     async with playing(Tape(LONG), keys={"replay.on": "n"}) as (player, pilot, _):
         await press(player, pilot, "n")
-        assert_as_if_just_played(player, LONG[:2])
+        assert_as_if_just_played(player.state.session, LONG[:2])
         await press(player, pilot, "question_mark")
         assert isinstance(player.screen, Help)
         text = player.screen.text().plain
@@ -198,28 +183,15 @@ def training(sample: Sample) -> ProcessKey:
     return process_key(sample.host.name, sample.gpus[0], sample.gpus[0].processes[0])
 
 
-def recorded(preset: str, batch: int, process: int) -> Prediction:
-    workload = PRESETS[0].preset.workload
-    ledger = Ledger(allocated=process, reserved=process, process=process)
-    return Prediction(
-        preset=preset,
-        title="As it was",
-        workload=msgspec.structs.replace(workload, run=msgspec.structs.replace(workload.run, batch_size=batch)),
-        device=device_of(LONG[0].gpus[0]),
-        estimate=Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step"),
-    )
-
-
 async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() -> None:
-    same = PRESETS[0].preset.run.batch_size
-    key = PRESETS[0].key
-    changed = recorded(key, 7, 77 * GIB)
+    key, workload = PRESETS[0].key, PRESETS[0].preset.workload
+    changed = recorded(key, workload.with_run(batch_size=7), 77 * GIB)
     tape = Tape(
         LONG,
         predictions=[
-            (LONG[0].taken_at, training(LONG[0]), recorded(key, same, 71 * GIB)),
+            (LONG[0].taken_at, training(LONG[0]), recorded(key, workload, 71 * GIB)),
             (LONG[100].taken_at, training(LONG[0]), changed),
-            (LONG[200].taken_at, training(LONG[0]), recorded("gone", 3, 77 * GIB)),
+            (LONG[200].taken_at, training(LONG[0]), recorded("gone", workload.with_run(batch_size=3), 77 * GIB)),
             (LONG[300].taken_at, training(LONG[0]), None),
         ],
     )
@@ -260,7 +232,13 @@ async def test_what_the_job_had_told_then() -> None:
     tape = Tape(
         LONG,
         [(LONG[100].taken_at, told(40 * GIB)), (LONG[200].taken_at, told(50 * GIB))],
-        [(LONG[0].taken_at, training(LONG[0]), recorded(PRESETS[0].key, 3, 60 * GIB))],
+        [
+            (
+                LONG[0].taken_at,
+                training(LONG[0]),
+                recorded(PRESETS[0].key, PRESETS[0].preset.workload.with_run(batch_size=3), 60 * GIB),
+            )
+        ],
     )
     async with playing(tape) as (player, pilot, clock):
         player.state.choose(training(LONG[0]))

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 from tests.app import scenes
 from tests.app.driver import dashboard, press, screen_text, settle
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
+from tests.examples import followed
 from tests.fuzz.pictures import view_of
 from vramtui.app.state.rows import (
     FORMS,
@@ -51,11 +52,8 @@ from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun
 
 
 def listing_of(*samples: Sample, whole: bool = True) -> ProcessRows:
-    seen = History()
-    for sample in samples:
-        seen.add(sample)
     answered = {gpu.uuid: (sample.taken_at, gpu) for sample in samples for gpu in sample.gpus if gpu.state == "ok"}
-    return ProcessRows(samples[-1], seen, answered, whole=whole)
+    return ProcessRows(samples[-1], followed(*samples), answered, whole=whole)
 
 
 def rows_of(*samples: Sample) -> list[ProcessRow]:

@@ -7,9 +7,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, known, press, screen_text, settle
+from tests.app.driver import dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import Still
 from tests.app.svg import SvgExtension
+from tests.examples import Clock
 from vramtui.app.watch.signals import pasteable
 from vramtui.app.watch.windows import SignalWindow
 from vramtui.core.base.units import GIB
@@ -119,7 +120,7 @@ async def test_what_came_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         said, signals = listen(app, monkeypatch), app.parts.signals
 
@@ -132,27 +133,27 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
         actor = await send()  # a driver that gives no more samples
         actor.there = False
         for _ in range(5):
-            clock.at += 1
+            clock.now += 1
             signals.look()
         assert said == ["pid 4213 ended 1.0 s later."]
         actor = await send()  # one that goes on listing it
         actor.there = False
-        clock.at += 0.2
+        clock.now += 0.2
         for at in range(1, 5):
             signals.look()
             await give(app, pilot, scenes.usual(5 + at))
-            clock.at += 1
+            clock.now += 1
         signals.look()
         assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
-        begun = clock.at
+        begun = clock.now
         actor = await send()
-        clock.at += 1.0
+        clock.now += 1.0
         signals.look()
         actor.there = False
-        clock.at += 0.2
+        clock.now += 0.2
         signals.look()
         assert said == []  # no sample yet from after its end
-        clock.at += 0.3
+        clock.now += 0.3
         await give(app, pilot, scenes.sample(scenes.gpu(0), scenes.gpu(1), at=begun - scenes.START + 1.4))
         signals.look()
         assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
@@ -167,13 +168,13 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
     ("9", "it is blocked in the kernel, most likely in the driver"),
 ])  # fmt: skip
 async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+    clock = Clock(scenes.START)
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", key, "y")
         said.clear()
         for _ in range(70):
-            clock.at += 1
+            clock.now += 1
             app.parts.signals.look()
         assert said == [f"pid 4213 is still running after 10 s; {next_step}."]
         assert app.parts.signals.outcomes == ()

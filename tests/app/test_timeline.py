@@ -1,8 +1,6 @@
-import gzip
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
@@ -11,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.app.driver import Driver, choose_process, climbing, dashboard, known, press, screen_text, settle
 from tests.app.fakes import FixedPresets
+from tests.monitor.test_job_presets import kept
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.screen import TimelineScreen, lines_of, sampled
 from vramtui.app.ui.chooser import Confirm
@@ -25,18 +24,12 @@ from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.dryrun.estimate import estimate_of
-from vramtui.dryrun.result import DryRun, JobCommand, Progress
+from vramtui.dryrun.result import JobCommand, Progress
 from vramtui.dryrun.result import TracePoint as Point
 from vramtui.dryrun.traces import FinishedTrace, JobTrace, preset_of_command
 from vramtui.monitor.predictor import LazyAnalytic
 
-# A small GPT's trace as the program itself made it, its fine trace thinned.
-KEPT = Path(__file__).parent / "trace.json.gz"
 SIZES = [(80, 24), (120, 35), (200, 50)]
-
-
-def kept() -> DryRun:
-    return msgspec.json.decode(gzip.decompress(KEPT.read_bytes()), type=DryRun)
 
 
 class HandTracer:

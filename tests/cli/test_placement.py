@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.commands import invoke
+from tests.examples import Never
 from vramtui.cli.pick import no_room
 from vramtui.cli.run.command import placed_by
 from vramtui.cli.run.placement import (
@@ -47,9 +48,7 @@ def host(*free: int | None, total: int = 80 * GIB) -> Sample:
     return Sample(source="test", host=Host(name="here"), taken_at=0.0, gpus=gpus)
 
 
-class Source:
-    name = "test"
-
+class Source(Never):
     def __init__(self, *samples: Sample | SourceFailed) -> None:
         self.samples = list(samples)
 
@@ -58,9 +57,6 @@ class Source:
         if isinstance(sample, SourceFailed):
             raise sample
         return sample
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 @pytest.fixture(autouse=True)

@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.app.fakes import FixedPresets, Still
+from tests.examples import Never
 from vramtui.app.services import Services
 from vramtui.cli.common.open_source import ProbeClient
-from vramtui.core.observation.readings import Sample
-
-
-class Silent:
-    name = "silent"
-
-    def read(self) -> Sample:
-        raise AssertionError
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def test_a_dashboard_that_is_left_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +18,6 @@ def test_a_dashboard_that_is_left_leaves_no_socket(monkeypatch: pytest.MonkeyPat
         assert list(client.jobs()) == []
         (socket,) = (Path(runtime) / "vramtui").iterdir()
         assert socket.name == f"dashboard-{os.getpid()}.sock"
-        Still(Silent(), FixedPresets(), services=Services(leave=client.vanish)).stop_reading()
+        Still(Never(), FixedPresets(), services=Services(leave=client.vanish)).stop_reading()
         assert not socket.exists()
         client.close()

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.commands import invoke
+from tests.examples import Never
 from tests.tables import rows
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, PcieTraffic, Process, Sample
@@ -114,9 +115,7 @@ def test_one_line_below_says_what_belongs_to_no_process(options: list[str], begi
     assert any(line.startswith("free: ") for line in lines) == (not foot[0].startswith("shown"))
 
 
-class Cut:
-    name = "test"
-
+class Cut(Never):
     def __init__(self, command: str = "python train.py") -> None:
         self.command = command
 
@@ -133,9 +132,6 @@ class Cut:
         second = Gpu(index=0, uuid="MIG-2", name=name, memory=empty, mig_parent="GPU-0", mig_profile=profile)
         whole = Gpu(index=1, uuid="GPU-1", name="H100", memory=Memory(total=80 * gib, used=0, free=80 * gib))
         return Sample(taken_at=1.0, source="test", host=Host(name="h"), gpus=(card, first, second, whole))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def test_a_card_that_is_cut_into_instances_is_not_free_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:

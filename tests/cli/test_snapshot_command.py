@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import invoke
+from tests.examples import Never
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 
 GIB = 1 << 30
@@ -83,7 +84,7 @@ def test_formats_and_folder_are_those_of_the_settings(tmp_path: Path, monkeypatc
     assert invoke("snapshot", "--demo").exit_code == 2
 
 
-class _Host:
+class _Host(Never):
     name = "nvml"
 
     def read(self) -> Sample:
@@ -92,9 +93,6 @@ class _Host:
         memory = Memory(total=140 * GIB, used=83 * GIB, reserved=GIB, free=56 * GIB)
         gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA H200", memory=memory, processes=(job,))
         return Sample(taken_at=1000.0, source="nvml", host=Host(name="here"), gpus=(gpu,))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _tell(folder: Path) -> None:

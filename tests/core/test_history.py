@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import followed
 from tests.tables import for_each, rows
 from vramtui.core.observation import history
 from vramtui.core.observation.history import FastSample, History, Peak, TrackTable
@@ -31,13 +32,6 @@ def sample(at: float, *processes: Process, **gpu: object) -> Sample:
 
 def key(pid: int, started: float | None = 0.0) -> ProcessKey:
     return ProcessKey("h", "G", pid, started)
-
-
-def followed(*samples: Sample) -> History:
-    seen = History()
-    for one in samples:
-        seen.add(one)
-    return seen
 
 
 def test_a_process_is_the_same_one_until_its_pid_is_reused() -> None:

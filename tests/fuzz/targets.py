@@ -19,7 +19,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 
 from tests.core.test_oom import MESSAGES
-from tests.examples import a_run
+from tests.examples import a_run, followed
 from tests.fuzz.inputs import sqlite_bytes
 from tests.fuzz.pictures import pictures
 from tests.models.readers.test_weights import gguf_llama, llama_shapes, safetensors
@@ -28,7 +28,6 @@ from tests.stub.nvidia_smi import card
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
-from vramtui.core.observation.history import History
 from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.probe_messages import ObservedJob
@@ -207,10 +206,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
     from vramtui.cli.common.console import print_table  # noqa: PLC0415 - as below
     from vramtui.cli.ps import print_problems, print_tables  # noqa: PLC0415 - loads the command line
 
-    seen = History()
-    for sample in samples:
-        seen.add(sample)
-    snapshot = take_snapshot(samples[-1], seen, {}, lambda *_: None, {})
+    snapshot = take_snapshot(samples[-1], followed(*samples), {}, lambda *_: None, {})
     out, whole = io.StringIO(), crc32(repr((samples[-1], jobs)).encode()) % LAID_OUT == 0
     with (
         redirect_stdout(out),
@@ -256,10 +252,8 @@ def feeds(data: bytes) -> None:
 
 def told_to_prometheus(sample: Sample) -> None:
     """The exporter's families: labels that its text format can hold, and never a command line among them."""
-    seen = History()
-    seen.add(sample)
     commands = {row.command for gpu in sample.gpus for row in gpu.processes if row.command and len(row.command) > 40}
-    for family in metrics_of(take_snapshot(sample, seen, {}, lambda *_: None, {}), {}, per_process=True):
+    for family in metrics_of(take_snapshot(sample, followed(sample), {}, lambda *_: None, {}), {}, per_process=True):
         for labels, value in family.samples:
             assert len(labels) == len(family.labels), f"{family.name} has {len(labels)} labels"
             assert isinstance(value, int | float)

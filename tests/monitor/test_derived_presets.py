@@ -1,12 +1,11 @@
 import threading
-import time
-from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from tests.app import scenes
 from tests.app.fakes import PRESETS
+from tests.installed.terminal import until
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.derived_presets import DerivedPresets
@@ -19,13 +18,6 @@ def sample_with(*pids: int) -> Sample:
     return msgspec.structs.replace(usual, gpus=(msgspec.structs.replace(gpu, processes=rows),))
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
 def test_there_is_news_where_a_preset_was_found_and_only_then() -> None:
     looked: list[int] = []
 
@@ -36,11 +28,11 @@ def test_there_is_news_where_a_preset_was_found_and_only_then() -> None:
 
     derived = DerivedPresets(derive)
     assert derived.with_derived(sample_with(1, 2), {}, {}) == {}
-    wait_for(lambda: looked == [1, 2])
+    until(lambda: looked == [1, 2])
     assert derived.with_derived(sample_with(1, 2), {}, {}) == {}
     assert not derived.has_news, "two processes without a model are nothing that would be said"
     derived.with_derived(sample_with(1, 2, 3), {}, {})
-    wait_for(lambda: derived.has_news)
+    until(lambda: derived.has_news)
     assert {key.pid for key in derived.with_derived(sample_with(1, 2, 3), {}, {})} == {3}
     assert not derived.has_news
     assert looked == [1, 2, 3], "each is looked into once"
@@ -73,8 +65,8 @@ def test_what_has_gone_is_not_looked_into() -> None:
 
     derived = DerivedPresets(derive)
     derived.with_derived(sample_with(*range(1, 500)), {}, {})
-    wait_for(lambda: looked == [1])
+    until(lambda: looked == [1])
     derived.with_derived(sample_with(1, 499), {}, {})
     may_go_on.set()
-    wait_for(lambda: len(looked) == 2)
+    until(lambda: len(looked) == 2)
     assert looked == [1, 499]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.examples import Clock
+from tests.installed.terminal import until
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.monitor.fleet import Fleet, RemoteHost, user_totals
@@ -42,13 +43,6 @@ class Far:
 
 def fleet_of(*hosts: Far, clock: Callable[[], float] = time.monotonic) -> Fleet:
     return Fleet([RemoteHost(far.name, far) for far in hosts], 0.02, clock)
-
-
-def until(found: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def session(host: RemoteHost) -> MonitorSession:

@@ -33,6 +33,7 @@ COMMAND = JobCommand(
 
 @cache
 def kept() -> DryRun:
+    """A small GPT's trace as the program itself made it, its fine trace thinned."""
     data = gzip.decompress((Path(__file__).parents[1] / "app" / "trace.json.gz").read_bytes())
     return msgspec.json.decode(data, type=DryRun)
 

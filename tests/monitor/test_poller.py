@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from tests.app import scenes
-from tests.examples import Clock
+from tests.examples import Clock, Never
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadQueue, ReadResult, read_deadline
@@ -12,7 +12,7 @@ from vramtui.monitor.poller import Poller, ReadOverdue, ReadQueue, ReadResult, r
 WAIT = 60.0
 
 
-class Scripted:
+class Scripted(Never):
     name = "scripted"
 
     def __init__(self, *script: Sample | Exception) -> None:
@@ -29,9 +29,6 @@ class Scripted:
         self.hangs.set()
         self.release.wait()
         return scenes.usual()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.Queue[ReadResult]"]:

@@ -3,12 +3,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Clock, climbing
+from tests.app.driver import climbing
 from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
-from tests.app.replays import Tape
+from tests.app.replays import Tape, assert_as_if_just_played, recorded
+from tests.examples import Clock
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import Ledger, Prediction
-from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
@@ -43,7 +43,7 @@ class Played:
             self.feed.arrived(self.shown[-1])
 
     def wait(self, seconds: float) -> None:
-        self.clock.at += seconds
+        self.clock.now += seconds
         self.feed.advance()
         self.ingest()
 
@@ -53,15 +53,7 @@ class Played:
         return problem
 
     def assert_knows(self, samples: Sequence[Sample]) -> None:
-        expected = History()
-        for sample in samples:
-            expected.add(sample)
-        assert self.session.sample == samples[-1]
-        assert self.session.history.tracks.keys() == expected.tracks.keys()
-        for key, track in expected.tracks.items():
-            known = self.session.history.tracks[key]
-            assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
-            assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
+        assert_as_if_just_played(self.session, samples)
 
 
 @pytest.mark.parametrize("slice_seconds", [0.0, 60.0])
@@ -80,9 +72,9 @@ def test_any_place_is_as_if_it_had_just_been_watched(slice_seconds: float, monke
 
 def test_what_is_delivered_is_waited_for_and_alerts_on_the_way_stand() -> None:
     played = Played(Tape(LONG))
-    played.clock.at = 10
+    played.clock.now = 10
     played.feed.advance()
-    played.clock.at = 20
+    played.clock.now = 20
     played.feed.advance()
     assert played.shown[-1] == LONG[10]
     played.ingest()
@@ -100,21 +92,9 @@ def test_what_is_delivered_is_waited_for_and_alerts_on_the_way_stand() -> None:
     assert "over" in {alert.kind for alert in played.session.alerts}
 
 
-def recorded(preset: str, process: int) -> Prediction:
-    ledger = Ledger(allocated=process, reserved=process, process=process)
-    made = RoundEstimator().estimate(PRESETS[1].preset.workload, device_of(LONG[0].gpus[0]))
-    return Prediction(
-        preset=preset,
-        title="As it was",
-        workload=PRESETS[1].preset.workload,
-        device=device_of(LONG[0].gpus[0]),
-        estimate=type(made)(method="analytic", parts=(), ledger=ledger, peak_phase="step"),
-    )
-
-
 def test_predictions_reports_and_peaks_are_those_of_the_time() -> None:
     job = ObservedJob(pid=4213)
-    then = recorded(PRESETS[0].key, 77 * GIB)
+    then = recorded(PRESETS[0].key, PRESETS[1].preset.workload, 77 * GIB)
     tape = Tape(
         LONG,
         jobs=[(LONG[100].taken_at, job)],

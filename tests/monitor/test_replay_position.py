@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.driver import Clock
+from tests.examples import Clock
 from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.monitor.replay import SPEEDS, PlaybackPosition
@@ -19,20 +19,20 @@ def hour(at: float = NOON) -> tuple[PlaybackPosition, Clock]:
 
 def test_it_plays_at_its_speed_stops_at_the_end_and_begins_again() -> None:
     playback, clock = hour()
-    clock.at = 10
+    clock.now = 10
     playback.advance()
     assert (playback.position, playback.count) == (NOON + 10, 11)
     assert [playback.faster(1) for _ in range(7)] == [2, 5, 10, 30, 60, 60, 60]
-    clock.at = 20
+    clock.now = 20
     playback.advance()
     assert playback.position == NOON + 610
     assert [playback.faster(-1) for _ in range(6)] == [30, 10, 5, 2, 1, 1]
-    clock.at = 99999
+    clock.now = 99999
     playback.advance()
     assert (playback.position, playback.playing, playback.count) == (playback.end, False, 3601)
     playback, clock = hour()
     playback.seek(NOON + 9e9)
-    clock.at = 1
+    clock.now = 1
     playback.advance()
     assert not playback.playing
     playback.toggle()
@@ -42,11 +42,11 @@ def test_it_plays_at_its_speed_stops_at_the_end_and_begins_again() -> None:
 def test_held_it_stays_and_steps_go_from_sample_to_sample() -> None:
     playback, clock = hour()
     playback.toggle()
-    clock.at = 100
+    clock.now = 100
     playback.advance()
     assert playback.position == NOON
     playback.toggle()
-    clock.at = 101
+    clock.now = 101
     playback.advance()
     assert playback.position == NOON + 1
     playback, _ = hour()
@@ -110,7 +110,7 @@ def test_it_is_always_at_a_sample_of_the_recording(moves: list[tuple[str, float]
     playback, clock = hour()
     for move, amount in moves:
         if move == "pass":
-            clock.at += amount
+            clock.now += amount
             playback.advance()
         elif move == "seek":
             playback.seek(NOON + amount)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from tests.examples import Never
 from vramtui.cli.record import fast_targets
 from vramtui.cli.run.results import GpuWatch
 from vramtui.core.base.errors import UserError
@@ -37,7 +38,7 @@ def preset_of(command: str) -> PresetFile:
     return PresetFile(key="ours", path="", bundled=False, preset=preset)
 
 
-class Spiking:
+class Spiking(Never):
     name = "stub"
 
     def __init__(self) -> None:
@@ -46,9 +47,6 @@ class Spiking:
 
     def read(self) -> Sample:
         return sample(time.time())
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         assert gpu_uuid == "GPU-0"

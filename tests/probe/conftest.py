@@ -1,8 +1,7 @@
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,13 +27,6 @@ class Heard(NamedTuple):
     def job(self) -> ObservedJob:
         (only,) = self.jobs
         return only
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vt") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield Path(folder)
 
 
 Start = Callable[..., Heard]

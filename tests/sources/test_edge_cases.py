@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import followed
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import MEMORY_CALLS, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubGpu, StubProcess
 from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.signals import refused
 from vramtui.app.watch.windows import process_facts
-from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.sources.host import host
 from vramtui.sources.nvml.source import NvmlSource
@@ -22,10 +22,7 @@ CARD = 1
 
 
 def rows_of(*samples: Sample) -> list[ProcessRow]:
-    history = History()
-    for sample in samples:
-        history.add(sample)
-    every = RowPredictions(ProcessRows(samples[-1], history, {}, whole=True), {}, lambda *_: None)
+    every = RowPredictions(ProcessRows(samples[-1], followed(*samples), {}, whole=True), {}, lambda *_: None)
     found = arranged(every, "", ("now", False), None)
     return [row for row in found if row.gpu.index == CARD]
 
