@@ -45,7 +45,7 @@ def test_every_option_of_the_root_is_tried_and_help_lists_every_command_on_one_s
     root = get_command(program(()))
     names = {max(parameter.opts, key=len) for parameter in root.params}
     assert names - {"--version", "--help", "--install-completion", "--show-completion"} == ROOT_OPTIONS.keys()
-    assert WORDED.keys() == COMMANDS.keys()
+    assert WORDED.keys() == {*COMMANDS}
     assert len(COMMANDS) <= 16
     lines = help_screen().splitlines()
     assert len(lines) <= 24

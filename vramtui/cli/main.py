@@ -15,23 +15,11 @@ from vramtui.cli import options
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.option_groups import DashboardOptions, SourceOptions
 
-# Each command, and the module in which a function or a Typer app of that name is.
-COMMANDS = {
-    "ps": "ps",
-    "estimate": "estimate",
-    "fit": "fit",
-    "snapshot": "snapshot",
-    "record": "record",
-    "export": "export",
-    "run": "run.command",
-    "pick": "pick",
-    "oom": "oom",
-    "dry-run": "dry_run",
-    "history": "history",
-    "doctor": "doctor",
-    "presets": "presets",
-    "help": "help",
-}
+# In the module of each command's name there is a function or a Typer app of that name.
+COMMANDS = (
+    "ps", "estimate", "fit", "snapshot", "record", "export", "run", "pick", "oom", "dry-run", "history", "doctor",
+    "presets", "help",
+)  # fmt: skip
 
 
 @options.command_of
@@ -73,7 +61,7 @@ def root(*, context: typer.Context, dashboard: DashboardOptions, once: bool = Fa
         open_dashboard(dashboard)
 
 
-def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
+def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
         name="vramtui",
@@ -84,14 +72,14 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     )
     app.callback(invoke_without_command=True, epilog=options.EXIT_CODES)(root)
     for name in names:
-        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name.replace("-", "_"))
+        module = "run.command" if name == "run" else name.replace("-", "_")
+        command = getattr(import_module(f"vramtui.cli.{module}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=options.EXIT_CODES)
         else:
             command = options.command_of(command) if name == "ps" else command  # which is also run past the parser
-            app.command(name, cls=options.WordedCommand, epilog=options.OWN_EXIT_CODES.get(name, options.EXIT_CODES))(
-                command
-            )
+            codes = options.OWN_EXIT_CODES.get(name, options.EXIT_CODES)
+            app.command(name, cls=options.WordedCommand, epilog=codes)(command)
     return app
 
 
@@ -112,7 +100,7 @@ def run() -> None:
             asked_program = program(words[:1])
         else:  # none for the dashboard with options
             asks_for_all = {"-h", "--help", *COMMANDS}.intersection(words) or not words or words[0][:1] != "-"
-            asked_program = program(tuple(COMMANDS) if asks_for_all else ())
+            asked_program = program(COMMANDS if asks_for_all else ())
         gc.freeze()
         gc.enable()  # which whoever starts the program leaves off while it is loaded
         asked_program(prog_name="vramtui")

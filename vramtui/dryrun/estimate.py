@@ -59,19 +59,11 @@ def estimate_of(result: DryRun, workload: Workload) -> estimates.Estimate:
     parts = [_part(category, result) for category in estimates.CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
     peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
-    moments: list[
-        estimates.Moment
-    ] = []  # the model's and the optimizer's making are one, as are the batches drawn in between
+    moments: list[estimates.Moment] = []
     for row in result.timeline:
-        moment = estimates.Moment(
-            phase=_phase(row, workload),
-            step=max(row.step, 0),
-            allocated=row.allocated,
-            reserved=row.reserved,
-            peak_allocated=row.peak_allocated,
-            peak_reserved=row.peak_reserved,
-            categories=row.categories,
-        )
+        placed = {"phase": _phase(row, workload), "step": max(row.step, 0)}
+        moment = estimates.Moment(**msgspec.structs.asdict(row) | placed)
+        # The model's and the optimizer's making are one, as are the batches drawn in between.
         if moments and moment.phase == "build" == moments[-1].phase:
             before = moments.pop()
             moment = msgspec.structs.replace(

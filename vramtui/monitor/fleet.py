@@ -81,16 +81,13 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
 class _Entry:
     """One host. Hold `lock` to use its session while it is not the current host."""
 
-    __slots__ = ("alerts", "arrived", "failure", "fresh", "given", "gpus", "host", "lock", "ranks", "session", "users")
+    __slots__ = ("arrived", "failure", "fresh", "given", "host", "lock", "session", "summary")
 
     def __init__(self, host: RemoteHost, session: MonitorSession) -> None:
         self.host = host
         self.session = session
         self.lock = threading.Lock()
-        self.gpus: tuple[GpuSummary, ...] = ()
-        self.alerts = 0
-        self.ranks: tuple[RankReading, ...] = ()
-        self.users: dict[str, int] = {}
+        self.summary = HostSummary(name=host.name)  # of the latest sample
         self.arrived: float | None = None
         self.failure: SourceFailed | None = None
         self.fresh: readings.Sample | None = None
@@ -207,18 +204,7 @@ class Fleet:
             failure = "" if entry.failure is None else entry.failure.message
             if not failure and not is_up:
                 failure = CONNECTING if age is None else "no answer"
-            summaries.append(
-                HostSummary(
-                    name=entry.host.name,
-                    gpus=entry.gpus,
-                    is_up=is_up,
-                    age=age,
-                    failure=failure,
-                    alerts=entry.alerts,
-                    ranks=entry.ranks,
-                    users=entry.users,
-                )
-            )
+            summaries.append(msgspec.structs.replace(entry.summary, is_up=is_up, age=age, failure=failure))
         return tuple(summaries)
 
     def _take(self, entry: _Entry, result: ReadResult) -> None:
@@ -281,10 +267,13 @@ class Fleet:
                     users=_added_up(by_user),
                 )
             )
-        entry.gpus = tuple(summaries)
-        entry.users = _added_up(gpu.users for gpu in entry.gpus)
-        entry.alerts = len(session.alerts)
-        entry.ranks = rank_readings(sample, session.history.peak_of, predicted.get, quick)
+        entry.summary = HostSummary(
+            name=entry.host.name,
+            gpus=tuple(summaries),
+            alerts=len(session.alerts),
+            ranks=rank_readings(sample, session.history.peak_of, predicted.get, quick),
+            users=_added_up(gpu.users for gpu in summaries),
+        )
 
 
 def user_totals(hosts: Iterable[HostSummary]) -> dict[str, int]:

@@ -240,7 +240,7 @@ def _tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, he
     rows = {row.line: row for row in comparison.rows}
     for line in LINES if panel.matched is not None and panel.estimate is not None else ():  # only the variant has it
         if line not in rows and panel.estimate is not None and panel.estimate.ledger.bytes_of(line):
-            rows[line] = ComparisonRow(line=line, predicted=0, observed=None, difference=None, fraction=None)
+            rows[line] = ComparisonRow(line=line, predicted=0)
 
     def column(title: str, estimate: Estimate) -> Figures:
         def of(row: ShownRow, unit: int) -> tuple[str, Style | None]:

@@ -136,13 +136,12 @@ def size_note(gpu: str | None, device: Device) -> str:
     return f"{gpu} is {sizes}: this is {device.name}" if sizes else ""
 
 
-def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -> Device:
+def chosen_device(gpu: str | None, memory: str | None) -> Device:
     """The card of that name, with the memory that is asked for; a size instead of a name is that memory.
 
     Args:
         gpu: a name or a size; the usual card where it is neither.
         memory: a size; the card's own without one.
-        rename: whether a card of another memory than its own is called so.
 
     Raises:
         UserError: the card is not known or the size is none.
@@ -155,7 +154,7 @@ def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -
     size = asked_size(memory)
     if size <= 0:
         raise UserError(f"--memory {memory} leaves no memory")
-    name = f"{device.name if gpu else 'a card'} of {memory}" if rename else device.name
+    name = f"{device.name if gpu else 'a card'} of {memory}"
     return msgspec.structs.replace(device, name=name, total_memory=size)
 
 

@@ -34,9 +34,9 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
 
     line: Line
     predicted: int | None
-    observed: int | None
-    difference: int | None
-    fraction: float | None
+    observed: int | None = None
+    difference: int | None = None
+    fraction: float | None = None
     within: Line | None = None
 
 
@@ -116,8 +116,8 @@ def compare_ledgers(predicted: Ledger, observed: Ledger, before: Estimate | None
     )
 
 
-class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A line as it is shown, in bytes.
+class ShownRow(ComparisonRow, frozen=True, kw_only=True):
+    """A line as it is shown.
 
     Attributes:
         line: whose it is; of a subtotal the first of those that it is of.
@@ -126,12 +126,7 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
         is_subtotal: the sum of lines above it.
     """
 
-    line: Line
     title: str
-    predicted: int | None
-    observed: int | None = None
-    difference: int | None = None
-    fraction: float | None = None
     is_part: bool = False
     is_subtotal: bool = False
 
@@ -147,16 +142,7 @@ def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[Shown
     for at, row in enumerate(every):
         outer, title = outer_of.get(row.line), title_of(row.line, vendor)
         if outer is None:
-            shown.append(
-                ShownRow(
-                    line=row.line,
-                    title=title,
-                    predicted=row.predicted,
-                    observed=row.observed,
-                    difference=row.difference,
-                    fraction=row.fraction,
-                )
-            )
+            shown.append(ShownRow(**msgspec.structs.asdict(row), title=title))
             continue
         shown.append(ShownRow(line=row.line, title=title, predicted=row.predicted, is_part=True))
         if any(outer_of.get(later.line) == outer for later in every[at + 1 :]):
@@ -164,17 +150,9 @@ def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[Shown
         group = [one for one in every if outer_of.get(one.line) == outer]
         seen = next(one for one in group if one.line == outer)
         *names, last = (TITLES[one.line] for one in group)
-        shown.append(
-            ShownRow(
-                line=outer,
-                title=f"{', '.join(names)} and {last}",
-                predicted=sum(one.predicted or 0 for one in group),
-                observed=seen.observed,
-                difference=seen.difference,
-                fraction=seen.fraction,
-                is_subtotal=True,
-            )
-        )
+        subtotal = msgspec.structs.replace(seen, predicted=sum(one.predicted or 0 for one in group))
+        title = f"{', '.join(names)} and {last}"
+        shown.append(ShownRow(**msgspec.structs.asdict(subtotal), title=title, is_subtotal=True))
     return tuple(shown)
 
 
@@ -183,15 +161,11 @@ def _row(
 ) -> ComparisonRow:
     """A line; `rest` is what is predicted on the other lines that its observed bytes cover."""
     expected = None if predicted is None else predicted + rest
-    known = expected is not None and observed is not None
-    return ComparisonRow(
-        line=line,
-        predicted=predicted,
-        observed=observed,
-        difference=observed - expected if expected is not None and observed is not None else None,
-        fraction=(observed or 0) / expected - 1 if known and expected else None,
-        within=within,
-    )
+    row = ComparisonRow(line=line, predicted=predicted, observed=observed, within=within)
+    if expected is None or observed is None:
+        return row
+    fraction = observed / expected - 1 if expected else None
+    return msgspec.structs.replace(row, difference=observed - expected, fraction=fraction)
 
 
 CEILING = 1 << 24

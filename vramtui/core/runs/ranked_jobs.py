@@ -141,10 +141,7 @@ def rank_reading(
     if place is None:
         return None
     return RankReading(
-        job=place.job,
-        rank=place.rank,
-        size=place.size,
-        launcher=place.launcher,
+        **msgspec.structs.asdict(place),
         host=host,
         gpu_index=gpu.index,
         gpu_uuid=gpu.uuid,

@@ -211,20 +211,13 @@ def _training(run: TrainRun, model: Model, half: Half, micro_batch: int) -> Iter
     modules = adapted_modules(model)
     if run.lora is not None or not modules:
         return
-    adapters = {"rank": USUAL_RANK, "target_modules": list(modules)}
+    adapted: dict[str, Any] = {"lora": {"rank": USUAL_RANK, "target_modules": list(modules)}, "precision": half}
     cost = "trains adapters, not the model itself"
-    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, lora=adapters, precision=half)
+    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, **adapted)
     if not decoder:
         return
-    cost += ", which are rounded to 4 bits"
-    yield _mitigation(
-        f"QLoRA of rank {USUAL_RANK}",
-        OTHER_RESULT + LOWER_PRECISION,
-        cost,
-        lora=adapters,
-        precision=half,
-        quantization="nf4-double",
-    )
+    cost, weight = f"{cost}, which are rounded to 4 bits", OTHER_RESULT + LOWER_PRECISION
+    yield _mitigation(f"QLoRA of rank {USUAL_RANK}", weight, cost, **adapted, quantization="nf4-double")
 
 
 def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
