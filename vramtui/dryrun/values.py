@@ -132,6 +132,11 @@ class OtherNumbers:
             tensor.detach().copy_(numbers.view(tensor.shape))
 
 
+def _each(act: Any, one: Any) -> Any:  # a function within another that calls itself waits for Python's collector
+    kind = type(one)
+    return kind([_each(act, part) for part in one]) if kind is list or kind is tuple else act(one)
+
+
 class OperatorFacts(NamedTuple):
     is_view: bool  # its result is a view, or it changes which memory a tensor is, and it writes nothing
     is_random: bool  # its result is drawn, or is memory that holds nothing yet
@@ -183,12 +188,10 @@ class Values:
     def entry_of(self, tensor: Any) -> StorageValue | None:
         """The entry of a tensor's storage; None if its value is unknown."""
         entry = self.entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - the only name of a storage
-        if entry is None:
-            return None
-        if entry.epoch is not None and entry.epoch != self.epoch:
+        if entry is not None and entry.epoch is not None and entry.epoch != self.epoch:
             self.forget(tensor)
             return None
-        if not entry.is_received:
+        if entry is None or not entry.is_received:
             return entry
         # Another rank, or Python, has sent it: all of the storage, or else the part that `tensor` is.
         if tensor.numel() > MOST or self._bring is None:
@@ -222,8 +225,7 @@ class Values:
         """Return whether the value of a tensor on the host, or on the device, is a guess."""
         if not self.is_followed(tensor) and not self.guessed_on_host:
             return 0
-        entry = self.entry_of(tensor)
-        return 0 if entry is None else entry.is_guess
+        return getattr(self.entry_of(tensor), "is_guess", 0)
 
     def _view(self, entry: StorageValue, tensor: Any, *, is_read: bool = False) -> Any:
         if entry.part is not None:
@@ -367,9 +369,6 @@ class Values:
 
         def bring(one: Any) -> Any:
             nonlocal is_guess, is_sent, filled
-            kind = type(one)
-            if kind is list or kind is tuple:
-                return kind(map(bring, one))
             if not isinstance(one, self._tensor):
                 return self.torch.device("cpu") if isinstance(one, self.torch.device) else one
             if not self.is_followed(one):
@@ -394,8 +393,8 @@ class Values:
 
         try:
             with self._plainly(), self.torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
-                words = bring(args)
-                named = {name: bring(one) for name, one in kwargs.items() if name != "pin_memory"}
+                words = _each(bring, args)
+                named = {name: _each(bring, one) for name, one in kwargs.items() if name != "pin_memory"}
                 result = op(*words, **named)
         except Exception as error:
             raise UnknownError from error
@@ -482,7 +481,7 @@ class Values:
         for one in tensors if self._bring is not None else ():  # else no kernel runs
             entry = self.entry_of(one) if self.is_followed(one) and one.numel() <= MOST else None
             if entry is not None and not entry.is_there and not entry.is_guess and one.is_contiguous():
-                engine.load(one, self._view(entry, one))
+                engine.load(one, self._view(entry, one, is_read=True))
                 entry.is_there, entry.was_there = self._covers(one), True
 
     def _compute_too(

@@ -24,6 +24,7 @@ FOLLOWED, USES = "=", "?<!~^"
 OPERATIONS, GRAPH, PLAN, FIRST_PART, WORKSPACE = (10, 11, 12), 15, 5, 702, 402
 EMPTY = "empty"  # instead of other numbers: no unknown mask holds anywhere
 WORKSPACES = "workspaces"  # a file next to the reports: bytes that convolutions take on a card
+LISTS = {most: ctypes.c_int64 * most for most in (1, 8)}  # a new type refers to itself
 ENGINE = "autograd/graph.py"  # whose threads have no frames: who runs it stands for them
 TIMING = "_inductor/runtime/"  # whose reads are its own: copies of what a kernel changes while it is timed
 PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
@@ -194,7 +195,7 @@ class Reads:
         """At most so many numbers of a descriptor's attribute, of a type of cuDNN's."""
         if self._get is None:
             self._get = ctypes.CDLL("libcudnn.so.9", mode=os.RTLD_NOLOAD | os.RTLD_NOW).cudnnBackendGetAttribute
-        count, numbers = ctypes.c_int64(), (ctypes.c_int64 * most)()
+        count, numbers = ctypes.c_int64(), LISTS[most]()
         self._get(ctypes.c_void_p(what), name, of, ctypes.c_int64(most), ctypes.byref(count), numbers)
         return numbers[: most if most == 1 else count.value]
 
@@ -234,8 +235,8 @@ class Reads:
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
         inside, runs = "", frame.f_back is None  # a thread of autograd has no more, and who runs it waits in another
         if runs:
-            others = sys._current_frames().values()  # noqa: SLF001 - as above
-            frame = next((one for one in others if one.f_code.co_name == "_engine_run_backward"), None)
+            all_frames = sys._current_frames  # noqa: SLF001 - as above; a local of what it gives refers to this frame
+            frame = next((one for one in all_frames().values() if one.f_code.co_name == "_engine_run_backward"), None)
         while frame is not None:
             path = frame.f_code.co_filename
             if path.startswith(self._torch):
@@ -246,8 +247,7 @@ class Reads:
             elif not path.startswith("<"):
                 place = os.path.abspath(path), frame.f_lineno, frame.f_code.co_name
                 while PACKAGES in path and frame is not None:
-                    name = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
-                    inside = PROBE if SCORING.search(name) else inside
+                    inside = PROBE if SCORING.search(f"{frame.f_code.co_filename}:{frame.f_code.co_name}") else inside
                     frame = frame.f_back
                 return (*place, ENGINE if runs else inside)
             frame = frame.f_back
@@ -262,5 +262,5 @@ class Reads:
         path = os.path.join(self._folder, f"{os.getpid()}.reads")
         with contextlib.suppress(OSError):
             with open(path + ".new", "w", encoding="utf-8") as file:
-                json.dump([places, convolutions], file)
+                file.write(json.dumps([places, convolutions]))
             os.replace(path + ".new", path)
