@@ -26,7 +26,7 @@ from vramtui.core.observation.probe_messages import FIRST_STEPS, MemoryCounters,
 from vramtui.core.observation.readings import Gpu, Process, Sample, Source
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import DRY_RUN, Ending, Run, run_key
-from vramtui.core.runs.run_tracker import thinned
+from vramtui.core.runs.run_tracker import thinned, versions_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.child import FROM_SIGNAL
 from vramtui.dryrun.traces import Traces
@@ -290,14 +290,6 @@ def completed_runs(
             if dry is not None:
                 predicted, method, peak_phase = dry.predicted, DRY_RUN, dry.peak_phase
         ending: Ending = "killed" if finished.code > FROM_SIGNAL else "failed" if finished.code else "exited"
-        hello = rank.job.hello
-        versions = {
-            "vramtui": __version__,
-            "driver": None if host_seen is None else host_seen.driver_version,
-            "cuda": None if host_seen is None else host_seen.cuda_version,
-            "torch": None if hello is None else hello.torch,
-            "python": None if hello is None else hello.python,
-        }
         yield Run(
             key=run_key(host, uuid, rank.job.pid, started_at),
             source="run",
@@ -321,7 +313,7 @@ def completed_runs(
             peak_how="probe",
             times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
-            versions={name: version for name, version in versions.items() if version},
+            versions={"vramtui": __version__, **versions_of(host_seen, rank.job.hello)},
         )
 
 

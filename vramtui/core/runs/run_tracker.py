@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.snapshot import EstimateFor, device_of
 from vramtui.core.runs.run import Ending, Run, run_key
@@ -120,12 +120,6 @@ class RunTracker:
         how = "sampled" if track.peak is None else track.peak.how
         if job is not None and job.ledger(device).reserved is not None:
             how = "probe"
-        versions = {
-            "driver": host.driver_version,
-            "cuda": host.cuda_version,
-            "torch": None if hello is None else hello.torch,
-            "python": None if hello is None else hello.python,
-        }
         return Run(
             key=run_key(key.host, key.gpu_uuid, key.pid, started_at),
             source="watched",
@@ -150,8 +144,15 @@ class RunTracker:
             observed=Ledger(process=peak) if job is None else job.ledger_beside(device, peak),
             times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
-            versions={name: value for name, value in versions.items() if value},
+            versions=versions_of(host, hello),
         )
+
+
+def versions_of(host: Host | None, hello: Hello | None) -> dict[str, str]:
+    """The known versions behind a run: of its host's driver, and those that the job reported."""
+    known = {} if host is None else {"driver": host.driver_version, "cuda": host.cuda_version}
+    known |= {} if hello is None else {"torch": hello.torch, "python": hello.python}
+    return {name: version for name, version in known.items() if version}
 
 
 def thinned(times: Sequence[float], values: Sequence[int], most: int = MOST_POINTS) -> tuple[list[float], list[int]]:
