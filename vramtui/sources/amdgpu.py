@@ -51,7 +51,6 @@ class AmdgpuSource:
         self,
         sys: Path = Path("/sys"),
         proc: Path = Path("/proc"),
-        processes: ProcessReader | None = None,
         clock: Callable[[], float] = time.time,
         *,
         stands_beside: bool = False,
@@ -59,7 +58,7 @@ class AmdgpuSource:
         self._sys = sys
         self._stands_beside = stands_beside
         self._proc = proc
-        self._processes = processes or ProcessReader()
+        self._processes = ProcessReader()
         self._clock = clock
         self._host = HostReader()
 

@@ -15,6 +15,7 @@ from vramtui.core.observation.readings import Sample, silence_limit
 
 PIECE = 1 << 16
 LOOK_EVERY = 0.1  # seconds between looks at a file that may have grown
+USUAL = 1.0  # seconds between samples, if no header says so
 FIRST = 60.0  # seconds in which the first sample comes: the writer may have to be started
 GZIP = b"\x1f\x8b"
 
@@ -109,16 +110,14 @@ class PipeSource:
         descriptor: open for reading.
         title: how sentences call it.
         decoder: reads the lines.
-        interval: seconds between samples, if no header says so.
     """
 
     name = "feed"
 
-    def __init__(self, descriptor: int, title: str, decoder: LineDecoder, interval: float = 1.0) -> None:
+    def __init__(self, descriptor: int, title: str, decoder: LineDecoder) -> None:
         self._descriptor = descriptor
         self._title = printable(title)
         self._decoder = decoder
-        self._interval = interval
         self._latest = LatestSample(self._title)
         self._grows = stat.S_ISREG(os.fstat(descriptor).st_mode)
         self._lines = LineSplitter()
@@ -131,7 +130,7 @@ class PipeSource:
         """Wait for the newest sample that was not given yet. Raises SourceFailed if it has ended, is silent for three
         intervals, or is not a recording.
         """
-        return self._latest.next(silence_limit(self._decoder.interval or self._interval), FIRST)
+        return self._latest.next(silence_limit(self._decoder.interval or USUAL), FIRST)
 
     def close(self) -> None:
         """Read no more; the thread that waits for the pipe is a daemon."""

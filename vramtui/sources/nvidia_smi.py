@@ -275,7 +275,6 @@ class NvidiaSmiSource:
     Args:
         runner: how the program is run; on this machine by default.
         host: reads the machine's own figures, from the versions of driver and CUDA.
-        processes: facts of pids from the system; None if they are another machine's.
         clock: seconds since the epoch.
         limit: seconds that one run may take.
         because: why this source is in use, if it is a second choice.
@@ -288,14 +287,13 @@ class NvidiaSmiSource:
         runner: Runner | None = None,
         *,
         host: Callable[[str | None, str | None], Host] | None = None,
-        processes: ProcessReader | None = None,
         clock: Callable[[], float] = time.time,
         limit: float = LIMIT,
         because: Problem | None = None,
     ) -> None:
         self._run = runner or LocalRunner()
         self._host = host or HostReader().read
-        self._processes = processes if processes is not None or runner is not None else ProcessReader()
+        self._processes = None if runner is not None else ProcessReader()  # a runner's pids may be another machine's
         self._clock = clock
         self._limit = limit
         self._because = because

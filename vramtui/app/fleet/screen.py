@@ -181,20 +181,14 @@ class FleetModel(ui.ListModel[fleets.FleetColumn, FleetRow]):
         self.jobs = JobModel()
 
     def view(self, hosts: Sequence[fleets.HostSummary], current: str) -> FleetView:
-        up = sum(host.is_up for host in hosts)
+        empty = FleetView(current=current, filter=self.filter, hosts=len(hosts), up=sum(host.is_up for host in hosts))
         if self.by_job:
             ranks = (msgspec.structs.replace(rank, host=one.name) for one in hosts if one.is_up for rank in one.ranks)
             jobs, rows = self.jobs, self.jobs.rows(ranked_jobs(ranks), self.filter)
             job = jobs.selected
-            return FleetView(
-                jobs=rows,
-                chosen_job=None if job is None else job.id,
-                job_sort=jobs.sort,
-                jobs_fall=jobs.falls,
-                current=current,
-                filter=self.filter,
-                hosts=len(hosts),
-                up=up,
+            chosen_job = None if job is None else job.id
+            return msgspec.structs.replace(
+                empty, jobs=rows, chosen_job=chosen_job, job_sort=jobs.sort, jobs_fall=jobs.falls
             )
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
@@ -204,16 +198,13 @@ class FleetModel(ui.ListModel[fleets.FleetColumn, FleetRow]):
             self._rows = tuple(in_order(matching, _KEYS[self.sort], falls=self.falls))
         gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
-        return FleetView(
+        return msgspec.structs.replace(
+            empty,
             rows=tuple(self._rows),
             chosen=None if chosen is None else chosen.id,
-            current=current,
             sort=self.sort,
             falls=self.falls,
-            filter=self.filter,
             total=sum(row.gpu is not None for row in every),
-            hosts=len(hosts),
-            up=up,
             used=sum(gpu.used or 0 for gpu in gpus),
             capacity=sum(gpu.total or 0 for gpu in gpus),
             free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),

@@ -167,10 +167,9 @@ def paragraph(text: str, palette: Palette, width: int, ink: Style | None = None)
     return [strip([(f" {line}", ink or palette.dim)], width, palette.text) for line in wrap(text, width - 2)]
 
 
-def scrolled(first: int, cursor: int, room: int, count: int, ahead: int = 0) -> int:
-    """Return the first of `count` to show in `room`, moved only as far as to see the cursor and `ahead` beyond it."""
-    first = max(cursor - room + 1 + ahead, min(first, cursor - ahead))
-    return max(0, min(first, count - room))
+def scrolled(first: int, cursor: int, room: int, count: int) -> int:
+    """Return the first of `count` to show in `room`, moved only as far as to see the cursor."""
+    return max(0, min(max(cursor - room + 1, min(first, cursor)), count - room))
 
 
 _strip = lru_cache(8)(strip)  # the same line again and again
