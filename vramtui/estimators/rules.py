@@ -111,13 +111,7 @@ class Rule:
         leaves: dict[Category, int | None] = {category: sums.get(category) for category in CATEGORIES}
         known = [size for size in leaves.values() if size is not None]
         ledger = Ledger(
-            **leaves,
-            allocated=sum(known) if known else None,
-            cached=None,
-            reserved=None,
-            context=sums.get("context"),
-            other=None,
-            process=sum(sums.values()),
+            **leaves, allocated=sum(known) if known else None, context=sums.get("context"), process=sum(sums.values())
         )
         errata = (f"Erratum: {erratum}" for erratum in self.errata)
         return Estimate(
@@ -125,8 +119,6 @@ class Rule:
             parts=parts,
             ledger=ledger,
             peak_phase=sheet.phase,
-            peak_step=None,
-            timeline=(),
             assumptions=(OWN_TOTAL, *sheet.assumptions, *errata),
         )
 

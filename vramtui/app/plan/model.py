@@ -17,38 +17,16 @@ from vramtui.core.estimate.devices import COMPARED, Device, on_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.observation.snapshot import device_of
+from vramtui.core.schema import workload as workloads
 from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import (
-    Checkpointing,
-    Optimizer,
-    Parallel,
-    Precision,
-    ServeRun,
-    TrainRun,
-    Workload,
-    own_length,
-)
+from vramtui.estimators.planner import planner as planners
 from vramtui.estimators.planner.card_table import FSDP, CardFit, can_share, card_fits, spread
-from vramtui.estimators.planner.planner import (
-    NEAR,
-    ONE_MACHINE,
-    Correction,
-    Edge,
-    Effect,
-    FitResult,
-    Planner,
-    answer_for,
-    other_keys,
-    usual_key,
-    with_values,
-    worthwhile,
-)
 from vramtui.models.specs.decoder import adapted_modules
 
 Amount = int | float | str | None
-Known = Callable[[Workload], bool]
-Amounts = Callable[[Workload, Amount], tuple[Amount, ...]]
+Known = Callable[[workloads.Workload], bool]
+Amounts = Callable[[workloads.Workload, Amount], tuple[Amount, ...]]
 
 DOUBLINGS = 40
 MOST, FINE, COARSE = 24, 4, 2
@@ -65,25 +43,25 @@ AS_IS = "as is"
 STATES = {"DDP": ("ddp", 0), "ZeRO-1": ("zero", 1), "ZeRO-2": ("zero", 2), "ZeRO-3": ("zero", 3), "FSDP": ("fsdp", 3)}
 
 
-def schemes_for(workload: Workload) -> tuple[str, ...]:
+def schemes_for(workload: workloads.Workload) -> tuple[str, ...]:
     """The ways to shard this kind of model and run; the present one first."""
     splits = isinstance(workload.model, TransformerModel)
-    if not isinstance(workload.run, TrainRun):
+    if not isinstance(workload.run, workloads.TrainRun):
         return (AS_IS, "tensor", "pipeline") if splits else (AS_IS,)
     return (AS_IS, *STATES, *(("tensor", "tensor+seq", "tensor+ZeRO-1", "pipeline", "context") if splits else ()))
 
 
-def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Parallel | None:
+def shared(workload: workloads.Workload, scheme: str, gpus: int | None, cards: int) -> workloads.Parallel | None:
     """The `[parallel]` table of `workload` under one of `schemes_for`, over `gpus`. If no axis varies their number,
     they are as many as now or, for another scheme, `cards`. UserError if the scheme cannot use this number of GPUs.
     """
-    former = workload.parallel or Parallel()
+    former = workload.parallel or workloads.Parallel()
     if scheme == AS_IS:
         if gpus is None or gpus == former.ranks:
             return workload.parallel
         # More GPUs: more replicas in training, thinner slices otherwise.
         name = "data"
-        if not isinstance(workload.run, TrainRun):
+        if not isinstance(workload.run, workloads.TrainRun):
             name = "pipeline" if former.pipeline > 1 and former.tensor == 1 else "tensor"
         others = former.ranks // getattr(former, name)
         if gpus % others:
@@ -100,7 +78,7 @@ def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Par
         strategy, stage = STATES[scheme]
         split |= {"data": count, "strategy": strategy, "zero_stage": stage}
     elif scheme == "tensor+ZeRO-1":
-        tensor = min(ONE_MACHINE, count)
+        tensor = min(planners.ONE_MACHINE, count)
         if count % tensor:
             raise UserError(f"{count} GPUs cannot be divided into groups of {tensor}")
         split |= {"tensor": tensor, "data": count // tensor, "strategy": "zero", "zero_stage": 1}
@@ -111,7 +89,7 @@ def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Par
     return msgspec.structs.replace(former, **split)
 
 
-def cards_of(workload: Workload, cards: int) -> int:
+def cards_of(workload: workloads.Workload, cards: int) -> int:
     """Number of GPUs for sharding: those of the job if it has several, else `cards`."""
     ranks = workload.parallel.ranks if workload.parallel is not None else 1
     return ranks if ranks > 1 else cards
@@ -152,15 +130,15 @@ class Kind(msgspec.Struct, frozen=True):
     name: str
     title: str
     known: Known
-    read: Callable[[Workload], Amount]
+    read: Callable[[workloads.Workload], Amount]
     amounts: Amounts
-    changes: Callable[[Workload, Amount], dict[str, Any]]
+    changes: Callable[[workloads.Workload, Amount], dict[str, Any]]
 
 
 def _run_kind(name: str, title: str, key: str, amounts: Amounts, known: Known | None = None) -> Kind:
     """An axis over a key of the run; `known` if having the key is not enough."""
 
-    def read(workload: Workload) -> Amount:
+    def read(workload: workloads.Workload) -> Amount:
         value: Amount = getattr(workload.run, key)
         return value
 
@@ -178,32 +156,32 @@ def _around(usual: int, steps: int) -> Amounts:
     return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
 
 
-def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+def _lengths(workload: workloads.Workload, value: Amount) -> tuple[Amount, ...]:
     """A ladder that ends with the first length beyond the model's own."""
     rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
-    most = own_length(workload)
+    most = workloads.own_length(workload)
     if most is None:
         return rungs
     beyond = [length for length in rungs if length > most]
     return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
 
 
-def _image_key(workload: Workload) -> str | None:
+def _image_key(workload: workloads.Workload) -> str | None:
     return next((key for key in ("image_size", "sample_size") if getattr(workload.model, key, None)), None)
 
 
-def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+def _quantizations(workload: workloads.Workload, value: Amount) -> tuple[Amount, ...]:
     run = workload.run
     choices: tuple[Amount, ...] = ("int8", "fp8", "int4", "nf4", "nf4-double")
-    if isinstance(run, TrainRun):
+    if isinstance(run, workloads.TrainRun):
         choices = ("int8", "nf4", "nf4-double")
-    elif isinstance(run, ServeRun):
+    elif isinstance(run, workloads.ServeRun):
         llama_cpp = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
         choices = llama_cpp if run.is_llama_cpp else ("fp8", "int8", "int4")
     return (None, *choices) if value is None or value in choices else (None, *choices, value)
 
 
-def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
+def _lora_keys(workload: workloads.Workload, amount: Amount) -> dict[str, Any]:
     if amount is None:
         return {"run.lora": None}
     if getattr(workload.run, "lora", None) is not None:
@@ -211,13 +189,13 @@ def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
     return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
 
 
-def _shards(workload: Workload) -> bool:
+def _shards(workload: workloads.Workload) -> bool:
     """Return whether there is a way to shard it; llama.cpp has its own."""
     return len(schemes_for(workload)) > 1 and not getattr(workload.run, "is_llama_cpp", False)
 
 
-def _trains(workload: Workload) -> bool:
-    return isinstance(workload.run, TrainRun)
+def _trains(workload: workloads.Workload) -> bool:
+    return isinstance(workload.run, workloads.TrainRun)
 
 
 KINDS = (
@@ -225,7 +203,7 @@ KINDS = (
     _run_kind(
         "sequences", "sequences served at once", "max_num_seqs", _around(USUAL_SEQUENCES, FINE),
         # llama.cpp's context holds all sequences together, however many there are.
-        lambda workload: isinstance(workload.run, ServeRun) and not workload.run.is_llama_cpp,
+        lambda workload: isinstance(workload.run, workloads.ServeRun) and not workload.run.is_llama_cpp,
     ),
     _run_kind(
         "seq", "sequence length in tokens", "sequence_length", _lengths,
@@ -246,18 +224,19 @@ KINDS = (
     ),
     _run_kind(
         "precision", "precision of the numbers", "precision",
-        lambda workload, _: get_args(Precision) if _trains(workload) else ("fp32", "bf16", "fp16")
-        if isinstance(workload.run, ServeRun) else ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"),
+        lambda workload, _: get_args(workloads.Precision) if _trains(workload) else ("fp32", "bf16", "fp16")
+        if isinstance(workload.run, workloads.ServeRun)
+        else ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"),
         lambda _: True,
     ),
     _run_kind(
         "checkpoint", "activation checkpointing (recomputed in backward)", "checkpointing",
-        lambda _, __: get_args(Checkpointing), _trains,
+        lambda _, __: get_args(workloads.Checkpointing), _trains,
     ),
-    _run_kind("optimizer", "optimizer", "optimizer", lambda _, __: get_args(Optimizer), _trains),
+    _run_kind("optimizer", "optimizer", "optimizer", lambda _, __: get_args(workloads.Optimizer), _trains),
     Kind(
         "LoRA", "rank of the adapters",
-        lambda workload: isinstance(workload.run, TrainRun)
+        lambda workload: isinstance(workload.run, workloads.TrainRun)
         and (workload.run.lora is not None or bool(adapted_modules(workload.model))),
         lambda workload: getattr(getattr(workload.run, "lora", None), "rank", None),
         lambda _, value: (None, *sorted({*RANKS, *([value] if isinstance(value, int) else [])})),
@@ -265,16 +244,16 @@ KINDS = (
     ),
     _run_kind(
         "quantized", "precision of frozen or served weights", "quantization", _quantizations,
-        lambda workload: not (isinstance(workload.run, TrainRun) and workload.run.lora is None)
+        lambda workload: not (isinstance(workload.run, workloads.TrainRun) and workload.run.lora is None)
         and (isinstance(workload.model, TransformerModel) or workload.run.quantization is not None),
     ),
     _run_kind(
         "share", "fraction of the card that vLLM uses", "gpu_memory_utilization", lambda _, __: SHARES,
-        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
+        lambda workload: isinstance(workload.run, workloads.ServeRun) and workload.run.engine == "vllm",
     ),
     Kind(
         "GPUs", "number of GPUs, sharded as now", _shards,
-        lambda workload: (workload.parallel or Parallel()).ranks,
+        lambda workload: (workload.parallel or workloads.Parallel()).ranks,
         lambda _, value: tuple(
             sorted(
                 n for n in {1 << power for power in range(21)} | {3 << power for power in range(20)}
@@ -286,7 +265,7 @@ KINDS = (
     Kind(
         "FSDP", "number of GPUs that share parameters, gradients and optimizer states", can_share,
         lambda workload: one.data
-        if (one := workload.parallel or Parallel()).strategy == "fsdp" or one.ranks == 1
+        if (one := workload.parallel or workloads.Parallel()).strategy == "fsdp" or one.ranks == 1
         else None,
         lambda _, value: tuple(sorted({*FSDP, *([value] if isinstance(value, int) else [])})),
         lambda workload, amount: {} if not isinstance(amount, int) or (amount == 1 and workload.parallel is None) else {
@@ -319,7 +298,7 @@ class Axis(msgspec.Struct, frozen=True):
         return f"{self.name} {text}"
 
 
-def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, ...]:
+def axes_of(workload: workloads.Workload, original: workloads.Workload, cards: int) -> tuple[Axis, ...]:
     """The axes of `workload`; none for the user's own code. Ladders are made around the values of `original`, the
     preset's file, so that they stay while values change. A job on one GPU is sharded over `cards`.
     """
@@ -329,7 +308,7 @@ def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, .
     return tuple(_axis(kind, workload, kind.amounts(original, kind.read(original)), cards) for kind in kinds)
 
 
-def _axis(kind: Kind, workload: Workload, amounts: tuple[Amount, ...], cards: int) -> Axis:
+def _axis(kind: Kind, workload: workloads.Workload, amounts: tuple[Amount, ...], cards: int) -> Axis:
     """An axis with these amounts and the present one."""
     present = kind.read(workload)
     numbers = tuple(amount for amount in amounts if type(amount) is int)
@@ -345,14 +324,14 @@ def _axis(kind: Kind, workload: Workload, amounts: tuple[Amount, ...], cards: in
         else amount
         for amount in amounts
     )  # fmt: skip
-    own = own_length(workload) if kind.name in {"seq", "context"} else None
+    own = workloads.own_length(workload) if kind.name in {"seq", "context"} else None
     if own is not None and all(number <= own for number in numbers):
         own = None
     title = kind.title.format(cards=cards_of(workload, cards))
     return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None, own)
 
 
-def fitted(axis: Axis, workload: Workload) -> Axis:
+def fitted(axis: Axis, workload: workloads.Workload) -> Axis:
     """`axis` for another workload: the same values, with that workload's present one."""
     kind = BY_NAME[axis.name]
     present = kind.read(workload) if kind.known(workload) else None
@@ -371,7 +350,7 @@ def usual_axes(axes: tuple[Axis, ...]) -> tuple[str, str]:
 
 
 def begin_where_it_fits(
-    axes: tuple[Axis, Axis], workload: Workload, cards: int, fits: Callable[[Workload], bool]
+    axes: tuple[Axis, Axis], workload: workloads.Workload, cards: int, fits: Callable[[workloads.Workload], bool]
 ) -> tuple[Axis, Axis]:
     """Two axes whose first cell fits, if any does: their sizes begin lower where necessary, and end soon after the last
     size that fits with the other's first. On an axis without sizes, any value may fit.
@@ -416,7 +395,9 @@ def begin_where_it_fits(
     return end_after(*at), end_after(at[1], at[0])
 
 
-def rows_that_fit(axes: tuple[Axis, ...], workload: Workload, cards: int, fits: Callable[[Workload], bool]) -> str:
+def rows_that_fit(
+    axes: tuple[Axis, ...], workload: workloads.Workload, cards: int, fits: Callable[[workloads.Workload], bool]
+) -> str:
     """The axis for the rows of a job that fits in none of its sizes but in a value of that axis; empty if sizes fit or
     nothing does. The arguments are those of `begin_where_it_fits`.
     """
@@ -433,14 +414,16 @@ def rows_that_fit(axes: tuple[Axis, ...], workload: Workload, cards: int, fits: 
     return next((name for name in SHRINKING if name in named and name != across and some_fit(name)), "")
 
 
-def _fits(workload: Workload, amounts: Mapping[str, Amount], cards: int, fits: Callable[[Workload], bool]) -> bool:
+def _fits(
+    workload: workloads.Workload, amounts: Mapping[str, Amount], cards: int, fits: Callable[[workloads.Workload], bool]
+) -> bool:
     try:
         return fits(variant(workload, amounts, cards))
     except UserError:
         return False
 
 
-def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Workload:
+def variant(workload: workloads.Workload, amounts: Mapping[str, Amount], cards: int) -> workloads.Workload:
     """`workload` with these amounts, by the names of their axes; UserError if they are not possible together."""
     changes: dict[str, Any] = {}
     for name, amount in amounts.items():
@@ -450,7 +433,7 @@ def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Wo
         if amount != kind.read(workload):
             changes |= kind.changes(workload, amount)
     try:
-        changed = with_values(workload, changes) if changes else workload
+        changed = planners.with_values(workload, changes) if changes else workload
     except msgspec.ValidationError as error:
         raise UserError(str(error)) from None
     if "GPUs" not in amounts and "sharding" not in amounts:
@@ -461,7 +444,7 @@ def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Wo
 
 
 Steps = Callable[[Estimator], Iterator[None]]
-Cells = tuple[tuple[FitResult | None, ...], ...]
+Cells = tuple[tuple[planners.FitResult | None, ...], ...]
 # The keys of the axes whose largest size is searched.
 SIZE_KEYS = {
     "batch": "run.batch_size",
@@ -474,7 +457,7 @@ SIZE_KEYS = {
 class GridQuestion(msgspec.Struct, frozen=True):
     """The subject of a map: `workload` on `device` over two axes. A job on one GPU is sharded over `cards`."""
 
-    workload: Workload
+    workload: workloads.Workload
     device: Device
     x: Axis
     y: Axis
@@ -500,9 +483,11 @@ class GridCells:
         self._tried: set[tuple[int, int]] = set()
         self.exact_cells: set[tuple[int, int]] = set()
         # By row, the column of the rightmost exact answer and its correction; the first correction of all.
-        self._moves: dict[int, tuple[int, Correction]] = {}
-        self._move: Correction | None = None
-        self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
+        self._moves: dict[int, tuple[int, planners.Correction]] = {}
+        self._move: planners.Correction | None = None
+        self._rows: list[list[planners.FitResult | None]] = [
+            [None] * len(question.x.amounts) for _ in question.y.amounts
+        ]
 
     @property
     def is_whole(self) -> bool:
@@ -513,7 +498,7 @@ class GridCells:
         """A row for each value of y; None for an unknown answer."""
         room, usual = self.question.device.total_memory, self._move
 
-        def moved(answer: FitResult | None, x: int, y: int) -> FitResult | None:
+        def moved(answer: planners.FitResult | None, x: int, y: int) -> planners.FitResult | None:
             """The answer with the correction of its row, or of the start."""
             if answer is None or answer.process is None or (x, y) in self.exact_cells or usual is None:
                 return answer
@@ -525,7 +510,7 @@ class GridCells:
             return tuple(tuple(row) for row in self._rows)
         return tuple(tuple(moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows))
 
-    def workload_at(self, x: int, y: int) -> Workload:
+    def workload_at(self, x: int, y: int) -> workloads.Workload:
         """The variant of a cell; UserError if it is not possible."""
         asked = self.question
         amounts = {asked.x.name: asked.x.amounts[x], asked.y.name: asked.y.amounts[y]}
@@ -571,23 +556,27 @@ class GridCells:
             return
         self._tried.add((x, y))
         former = self._rows[y][x]
-        if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
+        if (
+            former is None
+            or former.process is None
+            or former.process > self.question.device.total_memory * planners.NEAR
+        ):
             return
         answer = self._answer(x, y, exact)
         if answer.process is not None:
             self._rows[y][x] = answer
             self.exact_cells.add((x, y))
-            move = Correction(answer.process, former.process)
+            move = planners.Correction(answer.process, former.process)
             self._move = self._move or move
             if x >= self._moves.get(y, (0, move))[0]:
                 self._moves[y] = x, move
         yield
 
-    def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:
+    def _answer(self, x: int, y: int, estimator: Estimator) -> planners.FitResult:
         try:
-            return answer_for(estimator, self.workload_at(x, y), self.question.device)
+            return planners.answer_for(estimator, self.workload_at(x, y), self.question.device)
         except UserError as error:
-            return FitResult(None, fits=False, reason=str(error))
+            return planners.FitResult(None, fits=False, reason=str(error))
 
 
 class CardAnswers:
@@ -595,7 +584,7 @@ class CardAnswers:
 
     __slots__ = ("_cards", "_exact", "fits", "workload")
 
-    def __init__(self, workload: Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
+    def __init__(self, workload: workloads.Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
         self.workload = workload
         self.fits: dict[Device, CardFit] = {}
         self._cards, self._exact = cards, exact
@@ -630,36 +619,38 @@ class Advice:
         "workload",
     )  # fmt: skip
 
-    def __init__(self, workload: Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
+    def __init__(self, workload: workloads.Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
         self.workload, self.device = workload, device
         self._gpus, self._exact = gpus, exact
-        self.edges: tuple[Edge, ...] = ()
+        self.edges: tuple[planners.Edge, ...] = ()
         self.fits: bool | None = None
         self.mitigations: tuple[tuple[str, str], ...] | None = None
         self.with_them: int | None = None
         self.cards: tuple[Holds, ...] = ()
-        self.effects: tuple[Effect, ...] = ()
+        self.effects: tuple[planners.Effect, ...] = ()
         self.is_whole = False
 
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Find one thing per step; if the last search was left early, start again."""
         self.edges, self.cards, self.effects = (), (), ()
-        planner = Planner(estimator, self.workload, self.device, self._gpus, self._exact)
+        planner = planners.Planner(estimator, self.workload, self.device, self._gpus, self._exact)
         nearest = self._exact or estimator
-        now = answer_for(nearest, self.workload, self.device)
+        now = planners.answer_for(nearest, self.workload, self.device)
         self.fits = now.fits
         yield
-        first = usual_key(self.workload)
-        for key in (first, *(other for other in other_keys(self.workload) if other != first)):
+        first = planners.usual_key(self.workload)
+        for key in (first, *(other for other in planners.other_keys(self.workload) if other != first)):
             self.edges = (*self.edges, planner.edge(key))
             yield
         # A server takes its share of the card: a change frees room for more tokens.
-        for effect in planner.effects(now.process or 0, first if isinstance(self.workload.run, ServeRun) else None):
+        for effect in planner.effects(
+            now.process or 0, first if isinstance(self.workload.run, workloads.ServeRun) else None
+        ):
             self.effects = (*self.effects, effect)
             yield
         by_size = sorted(COMPARED, key=lambda card: (card.total_memory, card.name))
         for card in by_size:
-            there = answer_for(nearest, self.workload, card)
+            there = planners.answer_for(nearest, self.workload, card)
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield
@@ -667,13 +658,15 @@ class Advice:
             mitigations = planner.cheapest() or ()
             if mitigations:
                 changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
-                self.with_them = answer_for(nearest, with_values(self.workload, changes), self.device).process
+                self.with_them = planners.answer_for(
+                    nearest, planners.with_values(self.workload, changes), self.device
+                ).process
             self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
             yield
         self.is_whole = True
 
 
-def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
+def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[planners.Edge]) -> Cells:
     """The cells of a map; those in the cursor's row and column agree with the sentences about its cell.
 
     A quick answer is moved to the side of the limit that the largest size (of `edges`) puts it on, as little as
@@ -725,11 +718,11 @@ class MapView(msgspec.Struct, frozen=True, eq=False):
 class AdviceView(msgspec.Struct, frozen=True, eq=False):
     """The advice so far; see `grid.Advice`. `changes` are the effects worth showing, best first."""
 
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[planners.Edge, ...] = ()
     mitigations: tuple[tuple[str, str], ...] | None = None
     with_them: int | None = None
     cards: tuple[Holds, ...] = ()
-    changes: tuple[Effect, ...] = ()
+    changes: tuple[planners.Effect, ...] = ()
     is_whole: bool = False
 
 
@@ -738,9 +731,9 @@ class PlanSide(msgspec.Struct, frozen=True, eq=False):
 
     what: str
     how: str
-    workload: Workload | None
+    workload: workloads.Workload | None
     estimate: Estimate | None
-    answer: FitResult | None
+    answer: planners.FitResult | None
 
     @property
     def process(self) -> int | None:
@@ -799,7 +792,7 @@ class PlanModel:
         self.jobs: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
         self.heatmap: GridCells | None = None
-        self.changes: tuple[Effect, ...] = ()
+        self.changes: tuple[planners.Effect, ...] = ()
         self._change = ""
 
     def forget_answers(self) -> None:
@@ -904,7 +897,7 @@ class PlanModel:
         workload, original = state.workload(preset_file), preset_file.preset.workload
         self.axes = axes_of(workload, original, cards)
 
-        def fits(tried: Workload) -> bool:
+        def fits(tried: workloads.Workload) -> bool:
             """Return whether the card holds a variant, by the quick estimate."""
             return (state.session.predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
 
@@ -968,7 +961,9 @@ class PlanModel:
         try:
             workload = heatmap.workload_at(x, y)
         except UserError as error:
-            return PlanSide("this cell", how, None, None, answer or FitResult(None, fits=False, reason=str(error)))
+            return PlanSide(
+                "this cell", how, None, None, answer or planners.FitResult(None, fits=False, reason=str(error))
+            )
         estimate, refused = _ask_estimate(state, workload, asked.device)
         return PlanSide("this cell", how, workload, estimate, answer or refused)
 
@@ -1015,7 +1010,7 @@ class PlanModel:
             mitigations=advice.mitigations,
             with_them=advice.with_them,
             cards=advice.cards,
-            changes=worthwhile(advice.effects, side.process, advice.edges),
+            changes=planners.worthwhile(advice.effects, side.process, advice.edges),
             is_whole=advice.is_whole,
         )
 
@@ -1027,10 +1022,10 @@ def _problem(preset_file: PresetFile | None) -> str:
 
 
 def _ask_estimate(
-    state: DashboardState, workload: Workload, device: Device
-) -> tuple[Estimate | None, FitResult | None]:
+    state: DashboardState, workload: workloads.Workload, device: Device
+) -> tuple[Estimate | None, planners.FitResult | None]:
     answer = state.session.predictor.ask(workload, device)
-    refused = FitResult(None, fits=False, reason=answer.problem) if answer.estimate is None else None
+    refused = planners.FitResult(None, fits=False, reason=answer.problem) if answer.estimate is None else None
     return answer.estimate, refused
 
 

@@ -21,14 +21,8 @@ from vramtui.estimators.analytic import ANALYTIC, with_target_modules
 from vramtui.estimators.analytic.generation import Generation
 from vramtui.estimators.analytic.models.decoder import runs_tower
 from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
+from vramtui.estimators.analytic.sizes import runtime
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
-from vramtui.estimators.analytic.sizes.runtime import (
-    UNFOLLOWED,
-    allocator_config,
-    torch_of,
-    with_rounding,
-    workspace_for,
-)
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.tape.simulated_job import (
     Allocate,
@@ -76,8 +70,10 @@ class Simulated:
         run, peaks = workload.run, _peaks(workload, device)
         if isinstance(run, (TrainRun, InferRun)) and run.alloc_conf:
             plain = msgspec.structs.replace(workload, run=msgspec.structs.replace(run, alloc_conf=None))
-            estimate = with_rounding(estimate, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf)
-            notes = tuple(note for note in estimate.assumptions if note != UNFOLLOWED)
+            estimate = runtime.with_rounding(
+                estimate, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf
+            )
+            notes = tuple(note for note in estimate.assumptions if note != runtime.UNFOLLOWED)
             estimate = msgspec.structs.replace(estimate, assumptions=notes)
         cached = max(peaks.reserved - estimate.allocated, 0)
         when = "at the end of two simulated steps" if isinstance(run, TrainRun) else "after a simulated pass"
@@ -147,11 +143,11 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         # If attention keeps no scores, a decoder asks for the same without selective checkpoints.
         alike = msgspec.structs.replace(run, checkpointing="none")
         workload = msgspec.structs.replace(workload, run=alike)
-    config = allocator_config(run)
+    config = runtime.allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
     # Three numbers: whole it is some 140 values, and Plan asks for hundreds. A GPU's size does not count unless the
     # job's settings allow a share of it: nothing is ever given back.
-    text = msgspec.msgpack.encode((workload, device.capability, scratch, total, torch_of(run)))
+    text = msgspec.msgpack.encode((workload, device.capability, scratch, total, runtime.torch_of(run)))
     asked = len(text), hash(text), zlib.crc32(text)
     peaks = PEAKS.get(asked)
     if peaks is None:
@@ -170,7 +166,7 @@ def _simulate(
         if isinstance(job, Trainer):
             assert isinstance(run, TrainRun)
             return _peaks_of_training(job, run, heap)
-        one = _built(job, workspace_for(run, device), heap)
+        one = _built(job, runtime.workspace_for(run, device), heap)
         _play_pass(one, job.stages)
         return one.peaks
 

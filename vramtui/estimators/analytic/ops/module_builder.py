@@ -178,18 +178,18 @@ class ModuleBuilder:
         """Note all parameters of a module, and give the bytes of their gradients."""
         return sum(self.add_parameter(module.name, *shape, trained=trained) for shape in module.shapes())
 
-    def dense(self, x: tapes.Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> tapes.Tensor:
-        """A linear layer called `module`, with its adapter where it has one."""
-        packed = self.net.packed
+    def apply(self, x: tapes.Tensor, layer: LinearModule) -> tapes.Tensor:
+        """A linear layer, with its adapter where it has one."""
+        inner, outer, module, packed = layer.in_features, layer.out_features, layer.name, self.net.packed
         if packed is None:
             self.add_parameter(module, outer, inner)
         else:
             self.net.frozen.append(Parameter(module, (outer, inner), self.times, layer=True))
-        if bias:
+        if layer.bias:
             self.add_parameter(module, outer)
         self.net.linears[module] = None
         if packed is None:
-            out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
+            out = self.ops.linear(x, (outer, inner), module, bias=layer.bias, trained=self.net.trains)
             self.reads_outside()
         else:
             out = self.ops.packed_linear(x, (outer, inner), module, packed, outside=True, whole=False)
@@ -207,25 +207,17 @@ class ModuleBuilder:
         ops.parameter, self.tape.group = own, group
         return ops.cast(total, out.itemsize, f"{module} with adapter")
 
-    def apply(self, x: tapes.Tensor, layer: LinearModule) -> tapes.Tensor:
-        """A linear layer, with its adapter where it has one."""
-        return self.dense(x, layer.in_features, layer.out_features, layer.name, bias=layer.bias)
-
-    def normed_by(self, x: tapes.Tensor, norm: NormModule) -> tapes.Tensor:
-        """A layer norm of torch's, or an RMS norm as T5 spells it out."""
-        return self.normed(x, norm.size, norm.name, rms=norm.style != "layernorm")
-
     def reads_outside(self) -> None:
         """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""
         node = self.tape.nodes[-1]
         if node.flows and not node.saves:
             node.saves = (OUTSIDE,)
 
-    def normed(self, x: tapes.Tensor, size: int, module: str, *, rms: bool = False) -> tapes.Tensor:
+    def normed_by(self, x: tapes.Tensor, norm: NormModule) -> tapes.Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
+        size, module, ops, trains = norm.size, norm.name, self.ops, self.net.trains
         self.add_parameter(module, size)
-        ops, trains = self.ops, self.net.trains
-        if not rms:
+        if norm.style == "layernorm":
             self.add_parameter(module, size)
             return ops.layer_norm(x, size, module, trained=trains)
         # The input over its rms, in fp32, back in the weight's type, times the weight.
