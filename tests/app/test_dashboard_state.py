@@ -254,7 +254,7 @@ def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
     state.is_monitor = False
     assert state.view().panel is not None
     kinds: tuple[Kind, ...] = ("over", "will_not_fit", "growth", "lost")
-    alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]
+    alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="") for kind in kinds]
     assert without_predicted(alerts, is_monitor=False) == tuple(alerts)
     assert [alert.kind for alert in without_predicted(alerts, is_monitor=True)] == ["growth", "lost"]
 

@@ -138,7 +138,7 @@ async def test_one_host_has_no_fleet() -> None:
 
 
 def gpu(index: int, used: int | None, users: dict[str, int]) -> GpuSummary:
-    row = {"uuid": f"GPU-{index}", "name": "NVIDIA H100", "state": "ok", "reason": "", "total": 80, "processes": 1}
+    row = {"uuid": f"GPU-{index}", "name": "NVIDIA H100", "state": "ok", "reason": "", "total": 80}
     return GpuSummary(index=index, used=used, users=users, predicted=None, utilization=None, **row)  # type: ignore[arg-type]  # of mixed types
 
 
@@ -197,7 +197,7 @@ def test_hosts_that_are_down_are_named_with_how_long_and_why() -> None:
 
 
 def reading(host: str, rank: int, peak: int, job: str = "gpu01:29500") -> RankReading:
-    place = {"launcher": "torchrun", "gpu_uuid": "G", "user": "anna"}
+    place = {"launcher": "torchrun", "user": "anna"}
     return RankReading(job=job, rank=rank, size=4, host=host, gpu_index=0, peak=peak, **place)  # type: ignore[arg-type]  # all of it is text
 
 

@@ -62,7 +62,7 @@ async def test_all_cards_at_once_are_one_message_and_the_title_counts_the_rows_o
         assert sum(row.kind == "process" for row in app.state.view().rows) == count
         assert f"Processes · {count} " in screen_text(app)
     async with dashboard([scenes.usual()]) as (app, pilot):
-        lost = Alert(kind="lost", gpu_uuid="G", gpu_index=0, process=None, sentence="GPU 0 is lost.", since=0)
+        lost = Alert(kind="lost", gpu_uuid="G", gpu_index=0, process=None, sentence="GPU 0 is lost.")
         alerts = [msgspec.structs.replace(lost, gpu_uuid=f"G{index}", gpu_index=index) for index in range(8)]
         AlertFeature(app.shared, AlertRules()).say(alerts)
         await pilot.pause()

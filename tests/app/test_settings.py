@@ -68,7 +68,7 @@ async def test_a_lost_card_is_said_once_and_stands_in_the_header() -> None:
 async def test_a_command_hears_of_it(tmp_path: Path) -> None:
     file = tmp_path / "heard"
     rules = AlertRules(bell=True, notification=True, command=f'echo "$VRAMTUI_ALERT_KIND $VRAMTUI_ALERT" > {file}')
-    alert = Alert(kind="growth", gpu_uuid="", gpu_index=0, process=None, sentence="it grows \x1b[2J", since=0.0)
+    alert = Alert(kind="growth", gpu_uuid="", gpu_index=0, process=None, sentence="it grows \x1b[2J")
     async with dashboard(climbing()) as (app, pilot):
         AlertFeature(app.shared, rules).say([alert])
         while not file.exists() or not file.read_text():

@@ -389,7 +389,7 @@ def test_both_readers_know_a_real_process() -> None:
 
 
 def reading(rank: int, peak: int, predicted: int | None = None, **more: Any) -> RankReading:
-    fixed: dict[str, Any] = {"job": "j", "size": 4, "launcher": "torchrun", "host": "a", "gpu_uuid": "g"}
+    fixed: dict[str, Any] = {"job": "j", "size": 4, "launcher": "torchrun", "host": "a"}
     fixed["gpu_index"] = rank
     return RankReading(rank=rank, used=peak - 1, peak=peak, predicted=predicted, **{**fixed, **more})
 

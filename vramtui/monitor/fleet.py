@@ -61,7 +61,6 @@ class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
     predicted: int | None
     is_quick: bool = False
     utilization: int | None
-    processes: int
     users: dict[str, int]
 
 
@@ -263,7 +262,6 @@ class Fleet:
                     predicted=sum(peaks) if peaks else None,
                     is_quick=any(key in quick for key in keys if key in predicted),
                     utilization=gpu.utilization,
-                    processes=len(gpu.processes),
                     users=_added_up(by_user),
                 )
             )

@@ -305,7 +305,6 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> "Iterator[Alert
                 gpu_index=gpu.index,
                 process=ProcessKey(sample.host.name, gpu.uuid, job.pid, started),
                 sentence=f"pid {job.pid}, GPU {gpu.index}. {words}",
-                since=0.0,
             )
 
 

@@ -21,7 +21,7 @@ GZIP = b"\x1f\x8b"
 
 
 class LatestSample:
-    """One thread delivers, another reads: each sample once. Its age is measured on this machine's own clock, as the
+    """One thread delivers, another reads: each sample once. Silence is measured on this machine's own clock, as the
     sender's may be wrong.
     """
 
@@ -45,12 +45,6 @@ class LatestSample:
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
-
-    @property
-    def age(self) -> float | None:
-        """Seconds since the latest one came; None if none has."""
-        with self._changed:
-            return self._clock() - self._since if self._has_come else None
 
     def next(self, limit: float, first: float) -> Sample:
         """Wait for the newest sample that was not read: `limit` seconds after the one before, `first` for the first

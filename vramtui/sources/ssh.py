@@ -471,11 +471,6 @@ class SshSource:
         self._thread = threading.Thread(target=self._keep_connected, name=f"ssh {host}", daemon=True)
         self._thread.start()
 
-    @property
-    def age(self) -> float | None:
-        """Seconds since the latest sample came, by this machine's clock; None if none has."""
-        return self._latest.age
-
     def read(self) -> Sample:
         """Wait for the newest sample that was not given yet. Raises SourceFailed without a connection, or if it is
         silent for three intervals.

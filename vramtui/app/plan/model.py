@@ -601,13 +601,6 @@ class CardAnswers:
             yield
 
 
-class Holds(msgspec.Struct, frozen=True):
-    """A card that holds the process, and the bytes of the process there."""
-
-    card: Device
-    process: int
-
-
 class Advice:
     """Advice about one variant on one of `gpus` cards; None is unknown: the largest of each size that fits (`edges`),
     names and costs of the cheapest changes that make it fit, its bytes `with_them`, the cards that hold it, smallest
@@ -626,7 +619,7 @@ class Advice:
         self.fits: bool | None = None
         self.mitigations: tuple[tuple[str, str], ...] | None = None
         self.with_them: int | None = None
-        self.cards: tuple[Holds, ...] = ()
+        self.cards: tuple[Device, ...] = ()
         self.effects: tuple[planners.Effect, ...] = ()
         self.is_whole = False
 
@@ -650,9 +643,8 @@ class Advice:
             yield
         by_size = sorted(COMPARED, key=lambda card: (card.total_memory, card.name))
         for card in by_size:
-            there = planners.answer_for(nearest, self.workload, card)
-            if there.fits and there.process is not None:
-                self.cards = (*self.cards, Holds(card, there.process))
+            if planners.answer_for(nearest, self.workload, card).fits:
+                self.cards = (*self.cards, card)
             yield
         if not self.fits:
             mitigations = planner.cheapest() or ()
@@ -721,7 +713,7 @@ class AdviceView(msgspec.Struct, frozen=True, eq=False):
     edges: tuple[planners.Edge, ...] = ()
     mitigations: tuple[tuple[str, str], ...] | None = None
     with_them: int | None = None
-    cards: tuple[Holds, ...] = ()
+    cards: tuple[Device, ...] = ()
     changes: tuple[planners.Effect, ...] = ()
     is_whole: bool = False
 

@@ -484,7 +484,7 @@ def sentences(plan: PlanView) -> list[tuple[Tone, str]]:
     elif advice.mitigations is not None:
         texts.append(("plain", "no set of changes makes it fit this card"))
     if advice.cards:
-        first = (f"{one.card.name} {format_bytes(one.card.total_memory)}" for one in advice.cards[:NAMED])
+        first = (f"{card.name} {format_bytes(card.total_memory)}" for card in advice.cards[:NAMED])
         more = f" and {len(advice.cards) - NAMED} more" if len(advice.cards) > NAMED else ""
         texts.append(("plain", f"cards that fit it, smallest first: {', '.join(first)}{more}"))
     elif advice.is_whole:

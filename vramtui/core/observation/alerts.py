@@ -73,7 +73,6 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     gpu_index: int
     process: ProcessKey | None
     sentence: str
-    since: float
 
 
 Place = tuple[Kind, str, ProcessKey | None]
@@ -118,7 +117,6 @@ class Alerts:
         if self._looked_at - now > SET_BACK:
             for known in self._states.values():
                 known.began, known.last = known.began + now - self._looked_at, now
-                known.alert = msgspec.structs.replace(known.alert, since=known.began)
         self._looked_at = now
         self._looks += 1
         begins: list[Alert] = []
@@ -131,7 +129,7 @@ class Alerts:
             if state is None:
                 state = self._states[place] = _State(now, now, alert)
             state.last = now
-            state.alert = msgspec.structs.replace(alert, since=state.began)
+            state.alert = alert
             patience = 0.0 if alert.kind in {"lost", "xid", "out_of_memory"} else self.rules.after
             if not state.is_raised and now - state.began >= patience:
                 state.is_raised = True
@@ -210,7 +208,7 @@ def _most(track: Track) -> int:
 
 
 def _alert(kind: Kind, gpu: Gpu, process: ProcessKey | None, sentence: str) -> Alert:
-    return Alert(kind=kind, gpu_uuid=gpu.uuid, gpu_index=gpu.index, process=process, sentence=sentence, since=0.0)
+    return Alert(kind=kind, gpu_uuid=gpu.uuid, gpu_index=gpu.index, process=process, sentence=sentence)
 
 
 @cache

@@ -42,7 +42,6 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str
     host: str
     gpu_index: int
-    gpu_uuid: str
     user: str | None = None
     command: str | None = None
     used: int | None = None
@@ -58,7 +57,6 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     host: str
-    gpu_uuid: str
     gpus: tuple[int, ...]
     used: int
     peak: int
@@ -144,7 +142,6 @@ def rank_reading(
         **msgspec.structs.asdict(place),
         host=host,
         gpu_index=gpu.index,
-        gpu_uuid=gpu.uuid,
         user=process.user,
         command=process.command_or_name,
         used=process.used_memory,
@@ -171,7 +168,6 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
                 Rank(
                     rank=number,
                     host=first.host,
-                    gpu_uuid=first.gpu_uuid,
                     gpus=tuple(sorted({one.gpu_index for one in processes})),
                     used=sum(one.used or 0 for one in processes),
                     peak=sum(max(one.peak or 0, one.used or 0) for one in processes),

@@ -846,7 +846,6 @@ class PipelineModel(ModelTable, frozen=True, kw_only=True, tag="pipeline"):
 
 NormsPerLayer = Annotated[int, Meta(ge=1, le=4)]
 Positive = Annotated[float, Meta(gt=0)]
-KindOfLayer = Literal["full", "sliding"]
 Basis = Literal["shapes", "family", "generic"]
 
 
@@ -992,13 +991,6 @@ class TransformerModel(ModelTable, frozen=True, kw_only=True, tag="transformer")
     def shared_size(self) -> int:
         """Width of the shared experts together; 0 where there are none."""
         return self.shared_expert_intermediate_size or (self.n_shared_experts or 0) * self.expert_size
-
-    def looks_back(self, layer: int) -> KindOfLayer:
-        """Return whether the layer (from 0) slides over a window or looks back all the way."""
-        if self.sliding_window is None:
-            return "full"
-        pattern = self.sliding_window_pattern
-        return "full" if pattern is not None and (layer + 1) % pattern == 0 else "sliding"
 
 
 class TorchModel(ModelTable, frozen=True, kw_only=True, tag="torch"):

@@ -176,10 +176,6 @@ class LiveRecording:
     def interval(self) -> float | None:
         return None if self._decoder.header is None else self._decoder.header.interval
 
-    @property
-    def versions(self) -> dict[str, str]:
-        return {} if self._decoder.header is None else self._decoder.header.versions
-
     def take(self, line: bytes) -> Sample | None:
         """The sample in the next line; None if it is another kind of line, or damaged. Raises UserError if it is not a
         recording, or of a newer version.
