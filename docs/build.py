@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 import vramtui
 from vramtui.api import FitReport, JobEstimate, ObservedRun, schemas
 from vramtui.core.base.errors import UserError
@@ -111,7 +113,8 @@ def formats() -> str:
         about = (parts[title]["description"] for title in schemas.SCHEMAS[name].split())
         text = "<br>".join(" ".join(one.split("\n\n")[0].split()) for one in about)
         file = f"{name.replace(' ', '-')}.schema.json"
-        (PAGES / file).write_bytes(schemas.encoded(name))
+        schema = msgspec.json.encode(schemas.schema(name))
+        (PAGES / file).write_bytes(msgspec.json.format(schema, indent=2) + b"\n")
         lines.append(f"| [`{name}`]({file}) | {text} |")
     return "\n".join(lines) + "\n"
 

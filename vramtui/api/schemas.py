@@ -100,12 +100,3 @@ def _add(title: str, parts: dict[str, Any], known: Mapping[str, Any] = MappingPr
 def _documents() -> dict[str, dict[str, Any]]:
     documents: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("documents.json").read_bytes())
     return documents
-
-
-def encoded(name: str) -> bytes:
-    """The schema as a file has it.
-
-    Raises:
-        UserError: as `schema`.
-    """
-    return msgspec.json.format(msgspec.json.encode(schema(name)), indent=2) + b"\n"

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
-from vramtui.core.schema.models import ENCODER_TENSORS, INPUT_CONVOLUTIONS, Basis, LayerCache, NormStyle, TensorGroup
+from vramtui.core.schema.models import ENCODER_TENSORS, INPUT_CONVOLUTIONS, LayerCache, NormStyle, TensorGroup
 
 Kind = Literal["attention", "conv", "embedding", "linear", "mla", "mlp", "moe", "norm", "recurrent"]
 
@@ -103,7 +103,6 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         listed: every tensor, where they are known one by one; the modules above are then those of the model whose
             operators are nearest.
         listed_caches: what layers keep of a sequence, where that is known one by one.
-        basis: how sure all this is.
     """
 
     before: tuple[Module, ...]
@@ -112,7 +111,6 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
     listed: tuple[TensorGroup, ...] = ()
     listed_caches: tuple[LayerCache, ...] = ()
-    basis: Basis = "shapes"
 
     @property
     def reads_images_or_sound(self) -> bool:

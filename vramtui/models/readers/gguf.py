@@ -61,9 +61,7 @@ def bits_of_type(name: str) -> float:
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """A list that was not kept, by its length."""
-
-    length: int
+    """A list that was not kept."""
 
 
 Value = int | float | bool | str | tuple[int | float | bool, ...] | Passed
@@ -197,7 +195,7 @@ class _Reader:
             return struct.unpack(layout, self.cursor.take(struct.calcsize(layout)))
         else:
             self.cursor.skip(struct.calcsize(self._layout(kind)) * length)
-        return Passed(length)
+        return Passed()
 
 
 EMBEDDING = "token_embd.weight"

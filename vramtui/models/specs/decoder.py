@@ -59,7 +59,6 @@ def decoder_spec(model: kinds.TransformerModel) -> specs.ModelSpec:
         layers=model.num_hidden_layers,
         listed=model.tensors,
         listed_caches=model.caches,
-        basis=model.basis,
     )
 
 
