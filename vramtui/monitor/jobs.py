@@ -297,15 +297,10 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> "Iterator[Alert
                 continue
             report = oom_report(oom, device.total_memory, (other for other in gpu.processes if other.pid != job.pid))
             ways = "; ".join(way.text for way in ways_of(report)[:1])
-            words = f"{report.cause_sentence()}." + (f" {ways}." if ways else "")
+            words = f"pid {job.pid}, GPU {gpu.index}. {report.cause_sentence()}." + (f" {ways}." if ways else "")
             started = next((one.started_at for one in gpu.processes if one.pid == job.pid), None)
-            yield alert_of(
-                kind="out_of_memory",
-                gpu_uuid=gpu.uuid,
-                gpu_index=gpu.index,
-                process=ProcessKey(sample.host.name, gpu.uuid, job.pid, started),
-                sentence=f"pid {job.pid}, GPU {gpu.index}. {words}",
-            )
+            key = ProcessKey(sample.host.name, gpu.uuid, job.pid, started)
+            yield alert_of(kind="out_of_memory", gpu_uuid=gpu.uuid, gpu_index=gpu.index, process=key, sentence=words)
 
 
 def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> "OomReport":

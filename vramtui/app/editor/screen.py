@@ -184,11 +184,7 @@ class Offers(Window[str]):
         selected = set(self.query_one(SelectionList).selected)
         taken = tuple(offer for at, offer in enumerate(self.offers) if at in selected)
         name = self.query_one(Input).value.strip()
-        wrong = fault_of(lambda: self._take(name, taken))
-        if wrong:
-            self.query_one("#wrong", Static).update(Content(printable(wrong)))
-        else:
-            self.dismiss(name)
+        self.finish(fault_of(lambda: self._take(name, taken)), name)
 
 
 Then = Callable[[], None]

@@ -49,6 +49,13 @@ class Window(CurrentSize, ModalScreen[Result]):
         """Return the columns for text in a window up to `widest` wide, without frame, padding and scroll bar."""
         return min(widest, self.app.size.width * 95 // 100) - 5
 
+    def finish(self, wrong: str, result: Result) -> None:
+        """Close with `result`; if something is wrong, stay open and show that."""
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(printable(wrong)))
+        else:
+            self.dismiss(result)
+
     def action_close(self) -> None:
         self.dismiss(None)
 
@@ -214,11 +221,7 @@ class Ask(Window[str]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         typed = event.value.strip()
-        wrong = fault_of(lambda: self._take(typed))
-        if wrong:
-            self.query_one("#wrong", Static).update(Content(printable(wrong)))
-        else:
-            self.dismiss(typed)
+        self.finish(fault_of(lambda: self._take(typed)), typed)
 
 
 class Chooser(Window[str]):

@@ -588,8 +588,5 @@ class SaveOptions(Window[SnapshotSettings]):
             wrong = "Select at least one format."
         elif folder and is_plain_file(folder):
             wrong = "That is a file, not a folder."
-        if wrong:
-            self.query_one("#wrong", Static).update(Content(wrong))
-            return
         formats = tuple(name for name in FORMATS if name in selected)
-        self.dismiss(SnapshotSettings(folder=folder or None, formats=formats))
+        self.finish(wrong, SnapshotSettings(folder=folder or None, formats=formats))
