@@ -8,15 +8,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.models import EncoderDecoderModel, LayerCache, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel
-from vramtui.estimators.analytic.assemble import (
-    Fact,
-    MomentLog,
-    assemble,
-    model_facts,
-    passing_facts,
-    tower_facts,
-    tower_pass_facts,
-)
+from vramtui.estimators.analytic import assemble as assembly
 from vramtui.estimators.analytic.models import decoder as decoders
 from vramtui.estimators.analytic.models.encoder_decoder import BlockSide, EncoderDecoder
 from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks
@@ -181,8 +173,8 @@ class Generation:
 
     def estimate(self, ranks: int = 1) -> Estimate:
         """Follow the prefill and the last token, for which the cache is longest."""
-        moments = MomentLog()
-        towers = {name: fact.bytes for name, fact in tower_facts(self.program).items()}
+        moments = assembly.MomentLog()
+        towers = {name: fact.bytes for name, fact in assembly.tower_facts(self.program).items()}
         built = {"weights": self.weights.bytes - sum(towers.values()), **towers}
         built |= {"weight tails": self.weights.tails, "buffers": self.program.buffers}
         if self.draft is not None:
@@ -220,8 +212,10 @@ class Generation:
             moments.note("decode", 0, tapes.summed(working, cache))
         facts = self._facts(stages)
         if ranks == 1:
-            return assemble(moments, facts, self.device, self._notes())
-        estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks, self.device.capability))
+            return assembly.assemble(moments, facts, self.device, self._notes())
+        estimate = assembly.assemble(
+            moments, facts, self.device, self._notes(), other=nccl_bytes(ranks, self.device.capability)
+        )
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks, self.device.capability)))
 
     def stages(self, sequence: int, past: int) -> list[tapes.TapeStage]:
@@ -286,28 +280,30 @@ class Generation:
         kinds = self._kinds(self.share.first, self.share.stop)
         return sum(kind.layers * self.cache.layer(self.share.model, kind, length) for kind in kinds)
 
-    def _facts(self, stages: list[tapes.TapeStage]) -> dict[str, Fact]:
+    def _facts(self, stages: list[tapes.TapeStage]) -> dict[str, assembly.Fact]:
         model = self.share.model
         kinds = self._kinds(self.share.first, self.share.stop)
-        cache = Fact(
+        cache = assembly.Fact(
             "kv_cache",
             self.cache.formula(model, kinds, self.sequence),
             cache_source(model),
             "one generation",
             count=2 * self.share.layers,
         )
-        growth = Fact("temporaries", self.cache.growth, "transformers, cache_utils.py", "within each new token")
-        cache_held = Fact(
+        growth = assembly.Fact(
+            "temporaries", self.cache.growth, "transformers, cache_utils.py", "within each new token"
+        )
+        cache_held = assembly.Fact(
             "activations",
             f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
             "positions, their numbers, what is padding; a mask where the kernel has none of its own",
             "transformers, modeling_llama.py, LlamaModel.forward: its variables",
             "a whole pass",
         )
-        named = {tapes.KV_CACHE: cache, tapes.GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
-        transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
-        towers = tower_facts(self.program)
-        facts = model_facts(self.program, self.weights, sum(fact.bytes for fact in towers.values()))
+        named = {tapes.KV_CACHE: cache, tapes.GROWTH: growth, HELD: cache_held} | assembly.tower_pass_facts(self.tower)
+        transient = assembly.passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
+        towers = assembly.tower_facts(self.program)
+        facts = assembly.model_facts(self.program, self.weights, sum(fact.bytes for fact in towers.values()))
         facts = {"weights": facts.pop("weights"), **towers, **facts, **named}
         if self.draft is not None:
             own = self.draft._facts(self.draft.prompt)  # noqa: SLF001 - of its own kind
@@ -370,7 +366,7 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
     program = writer.program(0)
     stages, weights = program.stages, precisions.block_bytes(program.frozen, program.recipe.frozen)
     workspace = workspace_for(run, device)
-    moments = MomentLog()
+    moments = assembly.MomentLog()
     built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
     moments.note("build", 0, built)
     fed = built | {"inputs": program.inputs}
@@ -394,9 +390,9 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
         moments.note("decode", 0, tapes.summed(after, tapes.prefilled(last.net.stages, workspace).late), end=False)
         moments.note("decode", 0, after)
     facts = {
-        **model_facts(program, weights),
-        **passing_facts(program, stages, workspace, f"{run.batch_size} samples"),
-        tapes.KV_CACHE: Fact(
+        **assembly.model_facts(program, weights),
+        **assembly.passing_facts(program, stages, workspace, f"{run.batch_size} samples"),
+        tapes.KV_CACHE: assembly.Fact(
             "kv_cache",
             f"2 x {layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the target + "
             f"{writer.source:,} of the source) x {model.num_attention_heads} heads x {each} x {itemsize} B",
@@ -404,11 +400,11 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
             "one generation",
             count=4 * layers,
         ),
-        tapes.GROWTH: Fact(
+        tapes.GROWTH: assembly.Fact(
             "temporaries",
             "one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
             "transformers, cache_utils.py, DynamicLayer.update",
             "within each new token",
         ),
     }
-    return assemble(moments, facts, device, (*program.notes, STARTS))
+    return assembly.assemble(moments, facts, device, (*program.notes, STARTS))

@@ -9,16 +9,7 @@ from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import (
-    Cached,
-    Fact,
-    MomentLog,
-    assemble,
-    cached_share,
-    model_facts,
-    tower_pass_facts,
-    workspace_fact,
-)
+from vramtui.estimators.analytic import assemble as assembly
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
@@ -62,7 +53,7 @@ class Trainer:
     """
 
     def __init__(
-        self, program: tapes.Program, run: TrainRun, device: Device, before: dict[str, Fact] | None = None
+        self, program: tapes.Program, run: TrainRun, device: Device, before: dict[str, assembly.Fact] | None = None
     ) -> None:
         if run.compile:
             program = compile_program(program)
@@ -99,9 +90,9 @@ class Trainer:
             return self.first
         return tapes.replayed(self.program.stages, accumulate=True, workspace=self.workspace)
 
-    def follow(self) -> MomentLog:
+    def follow(self) -> assembly.MomentLog:
         """Every moment of steps 0 and 1; from then on every step is like step 1."""
-        moments, program = MomentLog(), self.program
+        moments, program = assembly.MomentLog(), self.program
         resting = {
             "weights": self.weights.bytes,
             "weight tails": self.weights.tails,
@@ -144,7 +135,7 @@ class Trainer:
 
     def _micro_batch(
         self,
-        moments: MomentLog,
+        moments: assembly.MomentLog,
         step: int,
         fed: tapes.BytesByGroup,
         passes: tapes.Passes,
@@ -181,13 +172,13 @@ class Trainer:
         return {tapes.WORKSPACES: self.workspace.persistent * threads}
 
     def estimate(self) -> Estimate:
-        estimate = assemble(
+        estimate = assembly.assemble(
             self.follow(),
             self.facts(),
             self.device,
             self.notes,
             self.states.paged,
-            cache=Cached(cached_share(self.run)),
+            cache=assembly.Cached(assembly.cached_share(self.run)),
         )
         unheld = unmeasured(self.run)
         if unheld:
@@ -206,10 +197,12 @@ class Trainer:
         """Memory of the job on the GPU outside PyTorch's allocator, except the context."""
         if not self.states.paged:
             return ()
-        fact = Fact("other", self.states.formula, self.states.source, "from the first optimizer step to the end")
+        fact = assembly.Fact(
+            "other", self.states.formula, self.states.source, "from the first optimizer step to the end"
+        )
         return (fact.part("paged optimizer states", self.states.paged),)
 
-    def facts(self) -> dict[str, Fact]:
+    def facts(self) -> dict[str, assembly.Fact]:
         """The facts of every part that a training job can hold, in the order they are shown."""
         program, states, trained = self.program, self.states, self.program.trained_numel
         since = "build" if states.from_build else "the first optimizer step"
@@ -218,7 +211,7 @@ class Trainer:
             lifetime = "made again in the backward pass of its block"
         kept_by = tapes.saved_by_group(program.stages)
         saved_facts = {
-            group: Fact(
+            group: assembly.Fact(
                 "temporaries" if group == tapes.CASTS else "activations",
                 _formula_of(tensors),
                 AUTOGRAD_SOURCE,
@@ -229,7 +222,7 @@ class Trainer:
             for group, tensors in kept_by.items()
         }
         passed_on = {
-            group: Fact(
+            group: assembly.Fact(
                 "temporaries" if group == tapes.CASTS else "activations",
                 "passed on at once; autograd keeps none of it",
                 AUTOGRAD_SOURCE,
@@ -239,8 +232,8 @@ class Trainer:
         }
         loss = f"; and {program.loss:,} B that the last mse_loss keeps" if program.loss else ""
         return {
-            **model_facts(program, self.weights),
-            "gradients": Fact(
+            **assembly.model_facts(program, self.weights),
+            "gradients": assembly.Fact(
                 "gradients",
                 f"{trained:,} trained parameters x {program.recipe.weights} B, of the weights' type",
                 "torch.autograd: a gradient has its parameter's type and shape",
@@ -248,7 +241,7 @@ class Trainer:
                 bytes=self.gradients.bytes,
                 count=self.gradients.count,
             ),
-            "optimizer": Fact(
+            "optimizer": assembly.Fact(
                 "optimizer",
                 f"{self.run.optimizer}: {states.formula}",
                 states.source,
@@ -256,7 +249,7 @@ class Trainer:
                 bytes=states.bytes,
                 count=states.count,
             ),
-            "master weights": Fact(
+            "master weights": assembly.Fact(
                 "master_weights",
                 f"{trained:,} x 4 B: the optimizer's own copy in fp32",
                 "Micikevicius et al. 2018 (arXiv 1710.03740)",
@@ -264,47 +257,47 @@ class Trainer:
                 bytes=self.master.bytes,
                 count=self.master.count,
             ),
-            "fp32 gradients": Fact(
+            "fp32 gradients": assembly.Fact(
                 "temporaries",
                 f"{trained:,} x 4 B: gradients raised to the master weights' type",
                 "Micikevicius et al. 2018 (arXiv 1710.03740)",
                 "within the optimizer step",
                 bytes=self.master.bytes,
             ),
-            "gradient clipping": Fact(
+            "gradient clipping": assembly.Fact(
                 "temporaries",
                 f"a norm for each of {self.gradients.count:,} gradients, once alone and once stacked",
                 "PyTorch, torch/nn/utils/clip_grad.py",
                 "before the optimizer step",
                 bytes=self.clipping,
             ),
-            "step temporaries": Fact(
+            "step temporaries": assembly.Fact(
                 "temporaries",
                 f"{self.run.stepping} {self.run.optimizer}: {states.step_formula}",
                 states.source,
                 "within the optimizer step",
                 bytes=states.step,
             ),
-            **tower_pass_facts(program.tower),
+            **assembly.tower_pass_facts(program.tower),
             **saved_facts,
             **passed_on,
-            "inputs": Fact(
+            "inputs": assembly.Fact(
                 "inputs",
                 program.inputs_formula + loss,
                 "one batch; the next is made while the last is alive",
                 "one step",
                 bytes=program.inputs + program.loss,
             ),
-            tapes.WORKSPACES: workspace_fact(
+            tapes.WORKSPACES: assembly.workspace_fact(
                 self.workspace, "one for the forward pass's thread, one for autograd's", 2
             ),
-            tapes.BACKWARD: Fact(
+            tapes.BACKWARD: assembly.Fact(
                 "temporaries",
                 "the gradients of activations alive together at the fullest moment of the backward pass",
                 AUTOGRAD_SOURCE,
                 "within the backward pass of its block",
             ),
-            tapes.SCRATCH: Fact(
+            tapes.SCRATCH: assembly.Fact(
                 "temporaries",
                 "what the operator at the fullest moment needs for itself: partial sums, products on the way",
                 "PyTorch, aten/src/ATen/native/cuda",
