@@ -35,6 +35,7 @@ class StorageEntry:
     operator: Any = None
     module: str = ""
     line: str = ""
+    places: int | None = None  # of an unknown mask, as many as a write had values for; of an argmax, all there can be
     ref: Any = None
 
 
