@@ -69,7 +69,6 @@ class Rule:
     """One published rule; it decorates the function that fills its sheet.
 
     Attributes:
-        title: a few words.
         source: where it was published.
         fits: tell whether the rule covers a workload.
         needs_length: the rule counts tokens.
@@ -77,7 +76,6 @@ class Rule:
     """
 
     key: str
-    title: str
     source: str
     fits: Callable[[Inputs], bool]
     needs_length: bool = True
@@ -213,7 +211,6 @@ FOUR_BITS = {"int4", "nf4", "nf4-double"}
 
 @Rule(
     "bytes-per-parameter",
-    "bytes per parameter",
     "Rule of thumb in wide use: 6 + 2 + 8 bytes for AdamW in mixed precision (Hugging Face, model memory anatomy; "
     "Rajbhandari et al. 2020, section 3.1), only weights for LoRA and QLoRA",
     lambda inputs: not inputs.lora or inputs.run.quantization in {None, *FOUR_BITS},
@@ -267,7 +264,6 @@ ZERO_STAGES = ("baseline", "ZeRO-1 (optimizer)", "ZeRO-2 (and gradients)", "ZeRO
 
 @Rule(
     "gpt2-residual",
-    "model states and residual states",
     f"{ZERO_SOURCE}, section 3",
     lambda inputs: inputs.whole_training,
     errata=(
@@ -319,7 +315,6 @@ def gpt2_residual(inputs: Inputs) -> Sheet:
 
 @Rule(
     "lora-calculator",
-    "LoRA calculator",
     "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)",
     lambda inputs: inputs.lora or not inputs.trains,
     errata=(
@@ -365,7 +360,6 @@ def lora_calculator(inputs: Inputs) -> Sheet:
 
 @Rule(
     "kv-cache",
-    "KV cache",
     "Pope et al. 2022; fewer key/value heads as in Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA)",
     lambda inputs: not inputs.trains,
     errata=(
@@ -401,7 +395,6 @@ ACCELERATE_PARTS = {"fp32": Fraction(1), "fp16": Fraction(1, 2), "int8": Fractio
 
 @Rule(
     "accelerate",
-    "accelerate estimate-memory",
     "Hugging Face accelerate, docs/source/usage_guides/model_size_estimator.md and commands/estimate.py",
     lambda _: True,
     needs_length=False,
@@ -431,7 +424,6 @@ def accelerate(inputs: Inputs) -> Sheet:
 
 @Rule(
     "eleutherai",
-    "EleutherAI's transformer formula",
     "EleutherAI cookbook, calc/calc_transformer_mem.py; Anthony et al. 2023, Transformer Math 101",
     lambda inputs: not inputs.lora,
 )
@@ -490,7 +482,6 @@ def eleutherai(inputs: Inputs) -> Sheet:
 
 @Rule(
     "activation-recomputation",
-    "activations with selective recomputation",
     "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, Table 2",
     lambda inputs: inputs.trains,
 )
@@ -518,7 +509,6 @@ def activation_recomputation(inputs: Inputs) -> Sheet:
 
 @Rule(
     "megatron",
-    "Megatron-LM's theoretical report",
     "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py",
     lambda inputs: inputs.whole_training,
 )
@@ -577,9 +567,7 @@ def megatron(inputs: Inputs) -> Sheet:
     return sheet
 
 
-@Rule(
-    "zero", "ZeRO's model states", f"{ZERO_SOURCE}, Figure 1", lambda inputs: inputs.whole_training, needs_length=False
-)
+@Rule("zero", f"{ZERO_SOURCE}, Figure 1", lambda inputs: inputs.whole_training, needs_length=False)
 def zero(inputs: Inputs) -> Sheet:
     """2 + 2 + 12 bytes per parameter; from its stage on, each state is divided by the ranks."""
     count, ranks = inputs.parameters, inputs.parallel.data
@@ -596,7 +584,6 @@ def zero(inputs: Inputs) -> Sheet:
 
 @Rule(
     "deepspeed",
-    "DeepSpeed's estimators for ZeRO-2 and ZeRO-3",
     "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
     "(estimate_zero2/3_model_states_mem_needs)",
     lambda inputs: inputs.whole_training and inputs.parallel.strategy == "zero" and inputs.parallel.zero_stage >= 2,
