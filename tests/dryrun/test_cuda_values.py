@@ -51,9 +51,12 @@ def work(m):
 """
 
 
-def dry_run(folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090", ends: int = 0) -> dict[str, Any]:
+def dry_run(
+    folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090", ends: int = 0, steps: int = 3
+) -> dict[str, Any]:
     (job := folder / "job.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", gpu, "--engine", engine, "--json", PYTHON, str(job)]
+    command[4:4] = ["--steps", str(steps)]
     command[4:4] = [] if ends else ["--show-output"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(ran.stdout)

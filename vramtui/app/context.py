@@ -377,7 +377,7 @@ class ListScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter_list(self) -> None:
-        from vramtui.app.ui.filter_bar import FilterBar  # loads Input
+        from vramtui.app.ui.chooser import FilterBar  # loads Input
 
         if not self.query(FilterBar):
             bar = FilterBar(

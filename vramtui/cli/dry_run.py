@@ -151,8 +151,9 @@ def dry_run(
             exit_codes.say(f"{where}{answer.error}")
     if not json and any(one.result and one.result.cut_short for one in answers):
         done = max([steps, *(one.result.steps for one in answers if one.result)])
-        after = "later steps and evaluation were not seen; --steps 0 runs to the end"
-        print_wrapped(f"note: ended after step {done}: {after}", text_width(PIPE_WIDTH))
+        unseen = "later steps and evaluation were not seen"
+        after = next((one.result.after for one in answers if one.result and one.result.after), unseen)
+        print_wrapped(f"note: ended after step {done}: {after}; --steps 0 runs to the end", text_width(PIPE_WIDTH))
     raise SystemExit(code)
 
 
@@ -301,7 +302,8 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
 
     print(bars.strong(f"{aligned(headings)}{GAP}{name} HELD AT END"))
     last = max((row.step for row in rows), default=0)
-    left_out = range(MOST_STEPS // 2 + 1, last if last >= MOST_STEPS else 0)  # steps in the middle of many
+    left_out = set(range(MOST_STEPS // 2 + 1, last if last >= MOST_STEPS else 0))  # steps in the middle of many
+    left_out.discard(max(rows, key=lambda row: row.peak_allocated).step if rows else last)
     repeats = _repeats(rows)
     step, shown_from = -1, 0
     for at, (row, cells) in enumerate(zip(rows, figures, strict=True)):
@@ -313,8 +315,9 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
             print(f"… the {period} rows above, {times} times more")
             continue
         if row.step in left_out:
-            if row.step == left_out.start and step != row.step:
-                print(f"\n… {len(left_out)} steps more")
+            if step not in left_out:
+                behind = next(one for one in range(row.step, last + 1) if one not in left_out)
+                print(f"\n… {behind - row.step} step{'s' * (behind > row.step + 1)} more")
             step = row.step
             continue
         if row.step > max(step, 0):

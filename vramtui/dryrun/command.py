@@ -18,11 +18,12 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.workload import ServeRun
+from vramtui.dryrun import result as results
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import CudaRun, by_empty_masks, by_numbers, result_of, run_cuda, workspaces_on_card
-from vramtui.dryrun.fake.run import TraceFailedError, last_step, run_fake, with_other_numbers
+from vramtui.dryrun.fake.run import TraceFailedError, run_fake, with_other_numbers
 from vramtui.dryrun.job_command import (
     DryRunJob,
     Engine,
@@ -34,7 +35,7 @@ from vramtui.dryrun.job_command import (
     python_of,
 )
 from vramtui.dryrun.reads import CHEAP, JOB_FILE, LONGER, NUMBERS
-from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest, is_alike
+from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 from vramtui.estimators.analytic import parameter_count
 from vramtui.models.readers.bounded import read_plain
@@ -298,12 +299,12 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         return _by_cuda(replace(job, other_numbers=NUMBERS[0][1]), device, count, tools, output)
     again = replace(job, timeout=2 * seconds + LONGER, keyboard=None, other_way=None)
 
-    def rerun(what: str, numbers: str = job.other_numbers, way: str | None = None) -> tuple[CudaRun, DryRun]:
+    def rerun(what: str, **how: str | bool) -> tuple[CudaRun, DryRun]:
         if tools.progress is not None:
             peak = own.peak_allocated
             tools.progress(Progress(phase=f"a run {what}", step=-1, allocated=peak, peak_allocated=peak, line=""))
         with tempfile.TemporaryFile() as unread:
-            one = run_cuda(replace(again, other_numbers=numbers, other_way=way), device, count, tools, unread)
+            one = run_cuda(replace(again, **how), device, count, tools, unread)
         return one, result_of(one)
 
     if seconds < limit and (known := workspaces_on_card(ran)):
@@ -314,9 +315,9 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
                 ran, own = replace(on_card, without_device=own), result
 
     def vary(numbers: str) -> tuple[CudaRun, DryRun]:
-        one, result = rerun("with other numbers", numbers)
+        one, result = rerun("with other numbers", other_numbers=numbers)
         if own.events < MOST_EVENTS and one.requests != ran.requests and one.requests.keys() <= ran.requests.keys():
-            return rerun("with other numbers", numbers)  # host and card race, and ranks to their end
+            return rerun("with other numbers", other_numbers=numbers)  # host and card race, and ranks to their end
         return one, result
 
     is_proven, is_fixed = False, any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
@@ -326,7 +327,11 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
         if job.other_numbers != EMPTY and any(place.takes_all and place.is_open for place in ran.places):
             with contextlib.suppress(UserError):
-                ran = by_empty_masks(ran, own, rerun("with empty masks", EMPTY)[1])
+                ran = by_empty_masks(ran, own, rerun("with empty masks", other_numbers=EMPTY)[1])
+    longer = None
+    if own.epoch is not None and own.cut_short and own.out_of_memory is None and time.monotonic() - began < limit:
+        with contextlib.suppress(UserError):
+            longer = rerun("of the rest of its epoch", rest=True)[1]
     others = dict(ran.other_ways)
     conditions = [place for place in ran.places if place.decides and place.is_condition and not place.takes_all]
     for place in conditions:
@@ -337,13 +342,13 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             if every != 2 or not tried:  # a job that fails if it always goes that way may not each second time
                 with contextlib.suppress(UserError):
                     way = f"{every}:{place.path}:{place.line}"
-                    tried.append(rerun(f"the other way of line {place.line}", way=way)[1])
+                    tried.append(rerun(f"the other way of line {place.line}", other_way=way)[1])
         if ended := [one for one in tried or [own] * is_proven if one.ended_after is None]:  # own: no number decides
             both, mid = (others.get(place, ended[0]), *ended), own.peak_allocated  # a higher one is worth more
             others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
-    free = [place for place in conditions if place in others and is_alike(own, others[place])]
+    free = [place for place in conditions if place in others and results.is_alike(own, others[place])]
     places = tuple(replace(place, decides=place.decides and place not in free) for place in ran.places)
-    return result_of(replace(ran, places=places, other_ways=others))
+    return results.with_rest(result_of(replace(ran, places=places, other_ways=others)), longer)
 
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
@@ -366,4 +371,4 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     )
     python = replace(job, words=(command.python,), folder=command.folder, environment=command.environment)
     result = run_fake(request, python, output, tools)
-    return replace(result, engine="fake", gpus=count, steps=last_step(result) + 1)
+    return replace(result, engine="fake", gpus=count)

@@ -207,10 +207,11 @@ _OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, 
 
 class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to run without its GPU: a command as a shell takes it, where a Python file is enough; its engine, None:
-    `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end; the
-    descriptor that its standard input reads, if any; whether others go first; the `EVERY:FILE:LINE` whose guessed
-    condition goes the other way, each time or each second, None: none is tried, empty: each is; which numbers are read
-    for unknown ones, one of `reads.NUMBERS`; and bytes of convolutions' workspaces, by the probe's keys.
+    `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end, and
+    whether it goes on to the end of their epoch, made short; the descriptor that its standard input reads, if any;
+    whether others go first; the `EVERY:FILE:LINE` whose guessed condition goes the other way, each time or each second,
+    None: none is tried, empty: each is; which numbers are read for unknown ones, one of `reads.NUMBERS`; and bytes of
+    convolutions' workspaces, by the probe's keys.
     """
 
     words: tuple[str, ...]
@@ -218,6 +219,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     engine: Engine | None = None
     steps: int = 3
+    rest: bool = False
     timeout: float | None = None
     keep_files: bool = False
     show_output: bool = False

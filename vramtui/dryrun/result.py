@@ -19,7 +19,10 @@ MANY_STEPS, FIGURES = 1000, 4096  # whose growth is to matter; bytes of figures 
 SEGMENT = 2 * MIB  # the least that PyTorch's allocator takes of a card: nor does a known range by less than that
 BOUNDED = "bounded: "
 PLACES_COUNTED = "depends on data; all of"  # in the note on a mask
-DECIDED = f"{BOUNDED}its way may depend on unknown values, which read as ones or zeros:"
+MAY_DEPEND = f"{BOUNDED}its way may depend on"
+DECIDED = f"{MAY_DEPEND} unknown values, which read as ones or zeros:"
+DIFFERING, KEEPING, AWAITING = "batches differ:", f"{BOUNDED}each step keeps", f"{BOUNDED}an optimizer took fewer"
+OF_STEPS_SEEN = (MAY_DEPEND, DIFFERING, KEEPING, AWAITING)  # how notes begin that a longer run does not make again
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
 OF_STEPS = ("activations", "inputs")
@@ -29,7 +32,8 @@ CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "wor
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The code to run, and how: a file or a module's name, as a script or one function of it without arguments, or a
     file with a pickled function and its arguments (`vramtui.api.dry_runs`). `other_numbers` are those that are read
-    for unknown ones, one of `reads.NUMBERS`. `alloc_conf` is what `PYTORCH_CUDA_ALLOC_CONF` would say; what the code
+    for unknown ones, one of `reads.NUMBERS`; `rest` is whether it goes on to the end of its epoch, made short, once
+    the steps are taken. `alloc_conf` is what `PYTORCH_CUDA_ALLOC_CONF` would say; what the code
     writes goes to `scratch`, an empty folder, unless it may keep its files and reach the network; `ranks` is the size
     of the job whose rank 0 is traced, 0: `WORLD_SIZE`, or 1.
     """
@@ -46,6 +50,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keep_files: bool = False
     scratch: str = ""
     other_numbers: str = ""
+    rest: bool = False
 
 
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +100,7 @@ def differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
     peak = max((row.peak_allocated for row in rows), default=0)
     if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
         yield (
-            f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
+            f"{DIFFERING} those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
 
@@ -113,11 +118,11 @@ def later_steps(rows: Sequence[TraceRow], unstepped: int) -> Iterator[str]:
         grown = [after - before for before, after in pairwise(sizes)]
         alike = ROUNDED if is_part else ALIKE
         if len(ends) > 2 * turns and max(grown) <= alike * min(grown) and min(grown) > least:
-            yield f"{BOUNDED}each step keeps {format_bytes(grown[-1])} more than the one before; {len(ends)} were seen"
+            yield f"{KEEPING} {format_bytes(grown[-1])} more than the one before; {len(ends)} were seen"
             break
     if unstepped:
         yield (
-            f"{BOUNDED}an optimizer took fewer than two steps until the job was ended after {unstepped}: its passes "
+            f"{AWAITING} than two steps until the job was ended after {unstepped}: its passes "
             f"and what it keeps may take more (--steps {2 * unstepped} sees more)"
         )
 
@@ -137,6 +142,53 @@ def is_alike(one: "DryRun", other: "DryRun") -> bool:
         and abs(one.peak_allocated - other.peak_allocated) <= SMALL * one.peak_allocated
         and abs(one.peak_reserved - other.peak_reserved) <= max(SMALL_RESERVED * one.peak_reserved, SEGMENT)
     )
+
+
+def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
+    """The result of a job's steps, and what a run of the `rest` of their epoch took more, if there was one."""
+    if rest is None or (epoch := rest.epoch) is None:
+        return own
+    notes, is_known = [*own.warnings], epoch.looked == epoch.length
+    until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
+    until = " until it failed" if rest.exit_code and rest.out_of_memory is None else until
+    seen = f"the rest of the epoch, made short ({epoch}),"
+    after = f"{seen} took no more{until}{'' if epoch.others else '; an evaluation was not seen'}"
+    is_more = (rest.peak_allocated, rest.peak_reserved) > (own.peak_allocated, own.peak_reserved)
+    if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
+        notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
+        notes += [note for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
+        sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
+        more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
+        notes.append(f"{seen} took {more}{'; batches of other epochs may be larger' * epoch.is_larger}")
+        after = "the rest of its epoch was made short"
+        rows = list[TraceRow]()
+        for row in rest.timeline:  # passes of an evaluation are one
+            twin = next((at for at in (-2, -1) if len(rows) > 1 and row.phase == rows[at].phase), None)
+            if row.step < own.steps or twin is None or row.step != rows[twin].step:
+                rows.append(row)
+            else:
+                peak = max(row.peak_allocated, rows[twin].peak_allocated)
+                rows[twin] = msgspec.structs.replace(row, peak_allocated=peak)
+        own = msgspec.structs.replace(
+            rest,
+            timeline=tuple(rows),
+            bounds=rest.bounds | own.bounds,
+            bounded=own.bounded or rest.bounded,
+            doubts=own.doubts,
+            steps=own.steps,
+            unknown=own.unknown,
+            ended_after=None,
+            exit_code=own.exit_code if rest.out_of_memory is None else rest.exit_code,
+        )
+    if epoch.grown > FIGURES and epoch.left:
+        each, most = format_bytes(epoch.grown), format_bytes(epoch.grown * epoch.left)
+        notes.append(
+            f"{BOUNDED}each batch of another DataLoader keeps {each} more than the one before; the {epoch.left:,} that "
+            f"did not run keep up to {most}"
+        )
+    notes = [note for note in notes if not (is_known and note.startswith(DIFFERING))]
+    bounded = own.bounded or any(note.startswith(BOUNDED) for note in notes)
+    return msgspec.structs.replace(own, warnings=tuple(notes), bounded=bounded, epoch=epoch, after=after)
 
 
 def repeated(passes: Mapping[str, Any], ended: str = "there") -> str:
@@ -160,6 +212,28 @@ def _moment(phase: str, step: int) -> str:
     return f"{phase} of step {step}" if step >= 0 else phase
 
 
+class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of the DataLoader that trains: looked at, and all, if that is known; whether a larger one than those of
+    the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; and by how many bytes
+    each of the last ones left more than the one before, with so many left to run.
+    """
+
+    looked: int
+    length: int | None
+    is_larger: bool
+    others: int
+    others_length: int
+    grown: int
+    left: int
+
+    def __str__(self) -> str:
+        of = f"{self.length:,}" if self.looked == self.length else f"{self.looked:,} of {self.length or 'its'}"
+        seen = f"the largest of {of} batches" if self.is_larger else f"{of} batches, none larger than before"
+        return seen + f", and {self.others:,} of {self.others_length:,} batches of other DataLoaders" * bool(
+            self.others
+        )
+
+
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished trace; bytes throughout.
 
@@ -179,6 +253,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
         bounds: the least and the most that is allocated at the peak, by a line that may make it either.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
+        epoch: what is known of the epoch that it was ended in, None without a DataLoader; `after` says what of its rest
+            another run saw.
         out_of_memory: why the code stopped early, when the card was too small for it.
         asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
             `missing` how much of it was not there.
@@ -214,6 +290,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool = False
     bounds: dict[str, tuple[int, int]] = {}
     cut_short: bool = False
+    epoch: SeenEpoch | None = None
+    after: str = ""
     out_of_memory: str | None = None
     asked: int | None = None
     missing: int | None = None

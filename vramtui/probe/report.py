@@ -96,6 +96,15 @@ def _leaves(tree: Any, depth: int = 4) -> Iterable[Any]:
         yield tree
 
 
+def tensors_of(torch: Any, batch: Any, depth: int = 4) -> Iterable[Any]:
+    """The tensors of a batch, and of what its objects have, as a BatchEncoding of transformers or a graph."""
+    for leaf in _leaves(batch):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif depth and not isinstance(leaf, type) and hasattr(leaf, "__dict__"):
+            yield from tensors_of(torch, vars(leaf), depth - 1)
+
+
 def _sizes(torch: Any, things: Iterable[Any]) -> Sizes:
     sizes: dict[Any, int] = {}
     seen = set()
@@ -250,11 +259,7 @@ class Loaders:
         kind = (workers, int(getattr(iterator, "_prefetch_factor", None) or 0), pinned)
         if not (workers or pinned) or (kind not in self.seen and len(self.seen) == MOST_LOADERS):
             return
-        leaves = list(_leaves(batch))
-        for leaf in leaves:
-            if not isinstance(leaf, self._torch.Tensor) and isinstance(getattr(leaf, "data", None), dict):
-                leaves.extend(_leaves(leaf.data))  # a BatchEncoding of transformers
-        sizes = [leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors_of(self._torch, batch)]
         # Page-locked memory is taken in powers of two (aten/src/ATen/core/CachingHostAllocator.h: PowerOf2Ceil).
         totals = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
         self.seen[kind] = max(totals, self.seen.get(kind, (0, 0)))

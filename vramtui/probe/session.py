@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 from . import socket_dir
 from .channel import Channel
+from .epoch import Epoch
 from .hooks import Hooks
+from .import_hook import around
 from .report import AWAITED, ENOUGH, LONG, Counters, Loaders, PhasePeaks, RepeatedPasses, TensorTotals
 
 LONGEST_MESSAGE = 4000
@@ -77,6 +79,7 @@ class ProbeSession:
         self._moments = PhasePeaks(self._counters)
         self._holdings = TensorTotals(self._torch)
         self._passes = RepeatedPasses()
+        self._epoch = Epoch(self._torch, lambda: self._figures()[0], is_short=socket_dir.REST in os.environ)
         self._begun = self._beating = self._ended = self._is_steady = self._knows_devices = False
         self._phase, self._step = "build", 0
         self._next_parts = self._last_beat = self._first_step = self._last_step = self._done_at = 0.0
@@ -84,6 +87,11 @@ class ProbeSession:
     def arm(self) -> None:
         self._hooks.put_on()
         self._quiet(self._loaders.put_on)()
+        if self._peak is not None and self._last:
+            from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+            # A forked child has an epoch of its own.
+            around(_BaseDataLoaderIter, "__next__", lambda *given: self._epoch.load(*given))  # noqa: PLW0108 - as above
         os.register_at_fork(after_in_child=self._quiet(self._begin_in_child))
         until = _number_in_environment((socket_dir.UNTIL,))
         if until is not None:
@@ -118,6 +126,8 @@ class ProbeSession:
     def turn(self, phase: str) -> None:
         if _is_data_worker():
             return
+        if phase == "backward" and self._epoch.is_over:  # it is of the next epoch
+            self.leave()
         self._begin()
         if phase == "backward" and self._phase in {"build", "input"}:
             self._phase = "forward"  # which ran as compiled code, that calls no hook
@@ -164,7 +174,7 @@ class ProbeSession:
         if 0 < self._last <= self._step:  # ranks end after the same step
             self._done_at = self._done_at or now
             is_late = self._step >= AWAITED * self._last or (now > self._done_at + LONG and "RANK" not in os.environ)
-            if is_late or not self._awaits_step(min(2, self._last)):
+            if (is_late or not self._awaits_step(min(2, self._last))) and not self._epoch.goes_on(self._step):
                 self.leave()
         if not self._hooks.watching:  # ends of steps are left out until there is something to do, at this pace
             step, last_step = before
@@ -334,6 +344,7 @@ class ProbeSession:
                 self._peak.look([], [model for model in models if id(model) not in inner], stepped=False)
             with contextlib.suppress(Exception):
                 passes = {**self._passes.summary(), "is_end": self._is_steady, "awaits_step": self._awaits_step()}
+                passes["epoch"] = self._epoch.summary()
                 self._peak.write(os.environ[socket_dir.REPORTS], self._figures()[1], passes)
         self._beat()
         # The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError.

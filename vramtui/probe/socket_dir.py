@@ -8,6 +8,7 @@ SOCKET = "VRAMTUI_PROBE"  # the environment's name for the socket of the `vramtu
 RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
 PRESET = "VRAMTUI_PRESET"  # and for the preset that it was given
 STEPS = "VRAMTUI_STEPS"  # and for the optimizer steps after which the job is to end
+REST = "VRAMTUI_REST"  # and for whether it goes on to the end of its epoch, made short
 UNTIL = "VRAMTUI_UNTIL"  # and for the second of the machine's monotonic clock at which it is to end
 OTHER_WAY = "VRAMTUI_OTHER_WAY"  # and for `EVERY:FILE:LINE`, whose guessed condition goes the other way
 OTHER_NUMBERS = "VRAMTUI_OTHER_NUMBERS"  # and for how a run reads unknown numbers, but in such files of torch

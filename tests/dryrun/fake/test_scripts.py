@@ -59,6 +59,7 @@ def test_a_script_is_main_beside_its_own_modules_with_its_arguments(tmp_path: Pa
 
 COPIED = """
 import os, shutil
+import safetensors.torch
 import torch
 net = torch.nn.Linear(64, 64).cuda()
 os.makedirs("kept", exist_ok=True)
@@ -70,6 +71,9 @@ os.rename("kept/opened.pt", "kept/moved.pt")
 net.load_state_dict(torch.load("kept/best.pt")["net"])
 net.load_state_dict(torch.load("kept/moved.pt", weights_only=True))
 assert torch.load("kept/best.pt")["epoch"] == 1
+torch.cuda.random.set_rng_state_all([torch.cuda.random.get_rng_state()])
+safetensors.torch.save_file(net.state_dict(), "kept/model.safetensors")
+assert safetensors.torch.load_file("kept/model.safetensors", "cuda")["bias"].is_cuda
 net(torch.randn(8, 64, device="cuda")).sum().backward()
 """
 

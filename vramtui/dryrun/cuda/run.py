@@ -46,7 +46,7 @@ from vramtui.probe.guards import loop_lines
 from vramtui.probe.peak import GARBAGE_NOTE, MOST_EVENTS
 from vramtui.probe.reads import MOST_TURNS, WORKSPACES
 from vramtui.probe.servers import LISTENS
-from vramtui.probe.socket_dir import OTHER_NUMBERS, OTHER_WAY, SERVED, STEPS, UNTIL
+from vramtui.probe.socket_dir import OTHER_NUMBERS, OTHER_WAY, REST, SERVED, STEPS, UNTIL
 
 WITHOUT_CUDA = "the job never used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -106,6 +106,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_after: float | None = None
     notes: tuple[str, ...] = ()
     serves: bool = False
+    rest: bool = False
 
     @property
     def steps_done(self) -> int:
@@ -156,7 +157,7 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
         if job.workspaces:
             Path(folder, WORKSPACES).write_text("".join(f"{size} {key}\n" for key, size in job.workspaces.items()))
         if job.steps:
-            environment[STEPS] = str(job.steps)
+            environment |= {STEPS: str(job.steps)} | ({REST: "1"} if job.rest else {})
         if job.other_way:
             environment[OTHER_WAY] = job.other_way
         if job.other_numbers:
@@ -193,6 +194,7 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
         ended_after=job.timeout if is_ended else None,
         notes=tuple(refused.splitlines()),
         serves=serves,
+        rest=job.rest,
     )
 
 
@@ -284,7 +286,7 @@ def result_of(run: CudaRun) -> results.DryRun:
             )
     allocated, reserved = shown.counters.allocated_peak or 0, shown.counters.reserved_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
-    deciding = [place for place in run.places if place.decides]
+    deciding = [place for place in run.places if place.decides and not run.rest]
     doubts, notes = [], list(run.notes) + ([ABORTED] if is_done else [])
     bounds = {
         f"{place.path}:{place.line}": (min(allocated, other.peak_allocated), max(allocated, other.peak_allocated))
@@ -371,7 +373,7 @@ def result_of(run: CudaRun) -> results.DryRun:
             f"not modelled: {', '.join(beyond)}; the figures are without what these take, which "
             "only NVIDIA's libraries on a GPU tell"
         )
-    if deciding or unplaced:
+    if deciding or (unplaced and not run.rest):
         lines = []
         for place in deciding[:MOST_PLACES]:
             other, ways = run.other_ways.get(place), ""
@@ -387,9 +389,9 @@ def result_of(run: CudaRun) -> results.DryRun:
             lines.append(f"  {place.words}{ways}")
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
-        notes.append("\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines]))
+        notes.append("\n".join([f"{results.MAY_DEPEND} computed values, which read as zeros:", *lines]))
     notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0])]
-    if run.cut_short:
+    if run.cut_short and not run.rest:
         notes += results.later_steps(rows, run.steps_done if passes.get("awaits_step") and (run.steps or 0) > 1 else 0)
     return results.DryRun(
         engine="cuda",
@@ -420,6 +422,7 @@ def result_of(run: CudaRun) -> results.DryRun:
         bounded=bool(unknown or not_modelled) or any(one.startswith(results.BOUNDED) for one in notes),
         bounds=bounds,
         cut_short=run.cut_short,
+        epoch=None if not passes.get("epoch") else msgspec.convert(passes["epoch"], results.SeenEpoch),
         out_of_memory=text,
         asked=oom.asked if oom is not None else refused or None,
         missing=None if oom is None or oom.free is None else max(0, oom.asked - oom.free),

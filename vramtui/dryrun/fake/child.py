@@ -203,11 +203,11 @@ def trace_here(
             is_over.set()
         is_cut = isinstance(outcome, TraceFinished)
         awaits = request.steps > 1 and phases.steps_done >= request.steps and phases.awaits_step()
-        for note in later_steps(phases.rows, phases.steps_done * awaits) if is_cut else ():
+        for note in later_steps(phases.rows, phases.steps_done * awaits) if is_cut and not request.rest else ():
             memory.warn(note)
             memory.bounded = True
         tell_reads(TraceReads(lines=open_reads(memory), requests=memory.requests, bounded=memory.bounded))
-        if reads := deciding_reads(memory):
+        if (reads := deciding_reads(memory)) and not request.rest:
             memory.bounded = True
             places = (line.rpartition(":") for line in reads[:MOST_LINES])
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]

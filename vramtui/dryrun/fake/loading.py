@@ -9,7 +9,7 @@ import sys
 import threading
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import ONE_PROCESS
+from vramtui.probe.import_hook import when_imported
 
 _MARK = b"vramtui: tensors without values\n"
 _OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
@@ -68,6 +69,20 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
             elif shielded:
                 Path(f).write_bytes(_MARK + pickled.getvalue())
 
+    def keep_safetensors(module: ModuleType) -> None:
+        @patches.around(module, "save_file")
+        def save_file(plain: Any, tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+            if any(isinstance(one, FakeTensor) for one in tensors.values()):  # there is nothing at its address
+                torch.save(dict(tensors), filename)
+            else:
+                plain(tensors, filename, *args, **kwargs)
+
+        @patches.around(module, "load_file")
+        def load_file(plain: Any, filename: Any, device: Any = "cpu", *args: Any, **kwargs: Any) -> Any:
+            is_ours = _place_of(filename) in saved or _marked(filename) is not None
+            return torch.load(filename, device) if is_ours else plain(filename, device, *args, **kwargs)
+
+    when_imported("safetensors.torch", keep_safetensors)
     from_buffer = torch.UntypedStorage.from_buffer
 
     def read_buffer(*args: Any, **kwargs: Any) -> Any:

@@ -18,20 +18,11 @@ from msgspec.structs import replace
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
+from vramtui.dryrun import result as results
 from vramtui.dryrun.child import FROM_SIGNAL, run_supervised
 from vramtui.dryrun.job_command import DryRunJob, Interpreter, RunTools, job_interpreter
 from vramtui.dryrun.reads import CHEAP, LONGER, NUMBERS, leads_on
-from vramtui.dryrun.result import (
-    BOUNDED,
-    DECIDED,
-    PLACES_COUNTED,
-    ChildLine,
-    DryRun,
-    Progress,
-    TraceReads,
-    TraceRequest,
-    is_alike,
-)
+from vramtui.dryrun.result import BOUNDED, DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest
 from vramtui.dryrun.shield import supervised
 from vramtui.probe.peak import is_own
 from vramtui.probe.reads import EMPTY
@@ -87,23 +78,28 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     """
     began = time.monotonic()
     result, reads = _run_once(request, job, output, tools)
+    result = replace(result, steps=last_step(result) + 1)
     seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
-    is_open = (reads.lines or reads.bounded) and job.other_way is not None and not request.keep_files
-    if not is_open or (1 + len(NUMBERS)) * seconds > limit:
+    if job.other_way is None or request.keep_files:
         return result
-    again, quiet = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None)
+    again, quiet, own = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None), result
     with tempfile.TemporaryFile() as unread:
-        return by_other_runs(
-            result, reads, lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet)
-        )
+        if (reads.lines or reads.bounded) and (1 + len(NUMBERS)) * seconds < limit:
+            result = by_other_runs(
+                own, reads, lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet)
+            )
+        if own.epoch is not None and own.cut_short and time.monotonic() - began < limit:
+            with contextlib.suppress(UserError):
+                result = results.with_rest(result, _run_once(replace(request, rest=True), again, unread, quiet)[0])
+    return result
 
 
 def by_other_runs(own: DryRun, reads: TraceReads, rerun: Callable[[str], tuple[DryRun, TraceReads]]) -> DryRun:
     """The result, as `by_numbers` has it, and what the job takes if no unknown mask holds anywhere."""
     result = by_numbers(own, reads, with_other_numbers(rerun)) if reads.lines else own
     with contextlib.suppress(UserError):
-        empty = rerun(EMPTY)[0] if any(PLACES_COUNTED in note for note in own.warnings) else own
-        if not is_alike(own, empty):
+        empty = rerun(EMPTY)[0] if any(results.PLACES_COUNTED in note for note in own.warnings) else own
+        if not results.is_alike(own, empty):
             note = f"{BOUNDED}{format_bytes(empty.peak_allocated, 2)} allocated at the peak with empty masks"
             return replace(result, warnings=(*result.warnings, note), bounded=True)
     return result
@@ -125,7 +121,7 @@ def by_numbers(own: DryRun, reads: TraceReads, others: list[tuple[DryRun, TraceR
     differing = [
         other
         for other, asked in others
-        if not is_alike(own, other)
+        if not results.is_alike(own, other)
         # Where fewer steps were taken, the same was asked for less often.
         or asked.requests.keys() != reads.requests.keys()
         or (last_step(other) == last_step(own) and asked.requests != reads.requests)

@@ -36,7 +36,7 @@ class TraceSession(Patches):
         self.request, self.escape = request, failures.Escape()
         self.memory = SimulatedMemory(allocator, card, Whereabouts())
         self.memory.values = values.FakeValues(self.memory, request.other_numbers)
-        self.phases = TraceRecorder(self.memory, request.steps, progress)
+        self.phases = TraceRecorder(self.memory, request, progress)
 
     def __enter__(self) -> Self:
         memory, ranks = self.memory, self.request.ranks

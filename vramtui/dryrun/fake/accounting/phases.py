@@ -15,12 +15,15 @@ import torch
 import torch.autograd
 import torch.nn.modules.module as module_hooks
 import torch.optim.optimizer as optimizer_hooks
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from vramtui.core.base.units import format_bytes
+from vramtui.dryrun import result as results
 from vramtui.dryrun.fake import LISTS
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow, differing_batches
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRequest, TraceRow
+from vramtui.probe.epoch import Epoch
 from vramtui.probe.import_hook import when_imported
 from vramtui.probe.peak import GARBAGE_NOTE, is_asked, is_own, parts_of
 from vramtui.probe.report import ALIKE, AWAITED, ENOUGH, LONG, NO_END, RepeatedPasses
@@ -96,17 +99,18 @@ class TraceFinished(BaseException):
 class TraceRecorder:
     """Follows the phases, takes a row at each end, and knows what the bytes are; then calls `progress`."""
 
-    def __init__(self, memory: SimulatedMemory, steps: int, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, memory: SimulatedMemory, request: TraceRequest, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []
         # Models and optimizers are held weakly, so that what the code deletes is gone.
         self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._memory, self._where, self._steps, self._progress = memory, memory.where, steps, progress
+        self._memory, self._where, self._steps, self._progress = memory, memory.where, request.steps, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
         self._busy = self._most_garbage = self._before_collection = 0
         self._passes = RepeatedPasses()
+        self._epoch = Epoch(torch, lambda: memory.allocator.stats.allocated, is_short=request.rest)
         memory.phase = lambda: self.now
         self.begin_again()
 
@@ -154,6 +158,8 @@ class TraceRecorder:
     def _go_backward(self, plain: Any, *args: Any, **kwargs: Any) -> None:
         is_outer, is_phase = not self._busy, not self._busy and self.now != "model"
         if is_phase:
+            if self._epoch.is_over:  # it is of the next epoch
+                raise TraceFinished
             if self.now in {"input", "zero_grad"}:
                 self._stop_if_enough()
                 self.end("input")
@@ -204,6 +210,7 @@ class TraceRecorder:
                 self._caches.add(cache)
 
         when_imported("transformers.cache_utils", watch_caches)
+        patches.around(_BaseDataLoaderIter, "__next__")(self._epoch.load)
         gc.callbacks.append(self._collects)
         patches.callback(gc.callbacks.remove, self._collects)
 
@@ -232,7 +239,7 @@ class TraceRecorder:
         if self._trains and self.steps_done >= self._steps:
             self._done_at = self._done_at or time.monotonic()
             is_late = self.steps_done >= AWAITED * self._steps or time.monotonic() > self._done_at + LONG
-            if is_late or not self.awaits_step(min(2, self._steps)):
+            if (is_late or not self.awaits_step(min(2, self._steps))) and not self._epoch.goes_on(self.steps_done):
                 raise TraceFinished
 
     def awaits_step(self, least: int = 2) -> bool:
@@ -342,7 +349,7 @@ class TraceRecorder:
         at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
-        notes = [*memory.warnings.values(), *differing_batches(self.rows)]
+        notes = [*memory.warnings.values(), *results.differing_batches(self.rows)]
         if out_of_memory is None and refused is not None:
             asked, missing = (format_bytes(size) for size in (refused.segment_size, refused.missing))
             line = memory.refused_at and f" at {memory.refused_at}"
@@ -384,6 +391,7 @@ class TraceRecorder:
             warnings=tuple(notes),
             bounded=memory.bounded,
             cut_short=is_cut,
+            epoch=None if (epoch := self._epoch.summary()) is None else results.SeenEpoch(**epoch),
             out_of_memory=out_of_memory,
             exit_code=int(out_of_memory is not None),
             asked=refused.segment_size if refused is not None else None,

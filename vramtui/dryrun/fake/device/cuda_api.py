@@ -14,6 +14,7 @@ import torch.cuda.amp.common
 import torch.cuda.memory
 import torch.cuda.nvtx
 import torch.cuda.profiler
+import torch.cuda.random
 import torch.cuda.streams
 import torch.nn.parallel
 import torch.profiler
@@ -162,6 +163,9 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
+
+    for name in torch.cuda.random.__all__:  # which libraries also call by its own module
+        patches.set(torch.cuda.random, name, getattr(torch.cuda, name))
 
     @patches.around(torch.UntypedStorage, "resize_")
     def resize_(plain: Any, storage: torch.UntypedStorage, size: int) -> Any:

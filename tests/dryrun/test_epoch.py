@@ -1,0 +1,131 @@
+"""The rest of an epoch, made short: its largest batch, and what runs behind the loop over its batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.dryrun.test_cuda_values import PYTHON, dry_run
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import card
+from vramtui.dryrun.fake.run import trace
+from vramtui.dryrun.result import DryRun, TraceRequest
+from vramtui.probe.epoch import BATCHES, Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402 - torch may not be there
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402 - as above
+
+pytestmark = pytest.mark.torch
+JOB = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+rows = [torch.zeros({longest} if at == {late} else 8, dtype=torch.long) for at in range(40)]
+padded = nn.utils.rnn.pad_sequence
+train = DataLoader(rows, 2, collate_fn=lambda some: padded(some, batch_first=True))
+test = DataLoader(rows[:24], {larger}, collate_fn=lambda some: padded(some, batch_first=True))
+net = nn.Sequential(nn.Embedding(64, 256), nn.Linear(256, 1024)).cuda()
+adam = torch.optim.Adam(net.parameters())
+for epoch in range({epochs}):
+    for batch in train:
+        net(batch.cuda()).mean().backward()
+        adam.step()
+        adam.zero_grad()
+    kept = []
+    with torch.no_grad():
+        for batch in test:
+            kept.append(net(batch.cuda()))
+    {then}
+"""
+RANKS = """
+import os, subprocess, sys, torch
+if "RANK" not in os.environ:
+    sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__]))
+torch.distributed.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["RANK"]))
+cuda = torch.nn.Module.cuda
+torch.nn.Module.cuda = lambda net: torch.nn.parallel.DistributedDataParallel(cuda(net))
+"""
+LATER = {
+    "the longest comes late": {"longest": 4096, "late": 33},
+    "an evaluation has larger batches": {"larger": 24, "longest": 600, "late": 3},
+    "results are kept until the next one": {"larger": 1, "longest": 400, "late": 21},
+}
+
+
+def job(**how: Any) -> str:
+    return JOB.format(**{"longest": 8, "late": 0, "larger": 2, "epochs": 100, "then": "pass"} | how)
+
+
+def traced(folder: Path, code: str, *, steps: int = 3, memory: int = 0) -> DryRun:
+    (path := folder / "job.py").write_text(code, encoding="utf-8")
+    device = card("A100")
+    device = replace(device, total_memory=memory or device.total_memory)
+    return trace(TraceRequest(path=str(path), device=device, steps=steps))
+
+
+@pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize("kind", LATER)
+def test_what_an_epoch_takes_beyond_its_first_steps_is_in_the_result(tmp_path: Path, kind: str) -> None:
+    seen, whole = traced(tmp_path, job(**LATER[kind])), traced(tmp_path, job(epochs=3, **LATER[kind]), steps=1 << 30)
+    assert seen.peak_allocated == pytest.approx(whole.peak_allocated, rel=0.005)
+    assert "the rest of the epoch, made short (" in seen.warnings[-1]
+    assert (seen.steps, seen.cut_short, seen.bounded) == (3, True, False)
+
+
+@pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")
+@pytest.mark.parametrize("kind", LATER)
+def test_engine_cuda_runs_it_too(tmp_path: Path, kind: str) -> None:
+    before, gpu = (RANKS, "2xH100") if "late" in kind else ("", "H100")
+    found = dry_run(tmp_path, before + job(**LATER[kind]), gpu=gpu)
+    whole = dry_run(tmp_path, before + job(epochs=3, **LATER[kind]), gpu=gpu, steps=0)
+    assert found["peak_allocated"] == pytest.approx(whole["peak_allocated"], rel=0.005)
+    assert (found["steps"], found["exit_code"], found["bounded"]) == (3, 0, False)
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_path: Path) -> None:
+    full = traced(tmp_path, job(larger=24, longest=4096), memory=3 * GIB // 4)
+    assert (full.verdict, full.exit_code) == ("does not fit", 1), full.verdict_line
+    alike = traced(tmp_path, job(then="kept = 0"))
+    seen = "20 batches, none larger than before, and 12 of 12 batches of other DataLoaders"
+    assert alike.after == f"the rest of the epoch, made short ({seen}), took no more"
+    keeping = traced(tmp_path, job(larger=1, late=99).replace("rows[:24]", "rows * 9"))
+    assert "the 327 that did not run keep up to" in keeping.warnings[-1]
+    assert keeping.bounded
+    failing = traced(tmp_path, job(late=33, longest=999, then="kept[99]"))
+    assert (failing.peak_allocated, failing.after, failing.exit_code) == (alike.peak_allocated, "", 0)
+
+
+class Counted(IterableDataset):  # type: ignore[type-arg] # of numbers
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(200))
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}, {"data": Counted()}]
+)
+def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]) -> None:
+    """A batch is as large as its last number; the loop that trains is left in its third."""
+    epoch = Epoch(torch, lambda: 0, is_short=True)
+    plain = _BaseDataLoaderIter.__next__
+    monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: epoch.load(plain, self))
+    options = {"collate_fn": lambda some: torch.zeros(some[-1] % 101), "batch_size": 2} | how
+    data = options.pop("data", range(200))
+    train, other = DataLoader(data, **options), DataLoader(data, **options)
+    seen = []
+    for _ in range(3):
+        for batch in train:
+            seen.append(len(batch))
+            assert len(seen) < 3 or epoch.goes_on(3) or epoch.is_over
+        seen.append(-sum(1 for _ in other))
+    assert seen == [1, 3, 5, 99, -BATCHES - 1, 1, 99, -BATCHES - 1, 1, 99, -BATCHES - 1]
+    assert epoch.is_over
+    assert epoch.summary()["length"] == 100

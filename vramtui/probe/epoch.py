@@ -1,0 +1,157 @@
+"""The rest of an epoch, made short: its largest batch, then what follows it, for a job that has taken its steps."""
+
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
+import contextlib
+import math
+import threading
+import time
+import weakref
+from collections import Counter
+from typing import Any
+
+from .report import tensors_of
+
+BATCHES = 32  # of another DataLoader that run, as a validation's, before its largest is looked for
+EPOCHS, MORE_STEPS = 2, 8  # as memory may be kept from one to the next; and steps, where the loop does not end
+MOST_LOOKED, MOST_ALIKE, SECONDS = 10_000, 64, 5.0  # batches that are looked at: fewer if so many first ones are alike
+GROWN = 4  # batches that show by how much each leaves more than the one before
+LATE = 30.0  # seconds from the last step asked for, after which each loop gives one batch, and no epoch more begins
+
+
+class _Loop:
+    """One pass over a DataLoader: batches that it gave the job and that were looked at, and how large they were."""
+
+    def __init__(self, length: int | None, sampler: Any) -> None:
+        self.length, self.sampler = length, sampler  # which all passes over a DataLoader have in common
+        self.ran = self.looked = self.most = 0
+        self.is_whole = self.is_larger = self.is_drained = False
+        self.allocated: list[int] = []  # at the beginning of each batch
+
+    @property
+    def grown(self) -> int:
+        """Bytes by which each of the last batches left more than the one before."""
+        sizes = self.allocated if len(self.allocated) > GROWN else [0] * (GROWN + 1)
+        return max(0, min(sizes[at + 1] - sizes[at] for at in range(-GROWN - 1, -1)))
+
+    @property
+    def left(self) -> int:
+        """Batches that did not run."""
+        return max(0, (self.length or self.looked) - self.ran)
+
+
+class Epoch:
+    """Watches the loops over DataLoaders. Once the job has taken its steps, the one that it trains with gives the
+    largest of its batches and ends; those behind it give their first ones, their largest, and end; so does one epoch
+    more.
+    """
+
+    def __init__(self, torch: Any, allocated: Any, *, is_short: bool) -> None:
+        self._torch, self._allocated, self._is_short = torch, allocated, is_short
+        self._loops: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
+        self._others: dict[int, _Loop] = {}  # by sampler
+        self._latest: _Loop | None = None
+        self._training: _Loop | None = None
+        self._steps, self._ended = 0, Counter[int]()  # passes over each DataLoader that trains, by its sampler
+        self._began = math.inf
+
+    @property
+    def _used(self) -> _Loop | None:
+        """The loop that the job's steps are in, if any: it gave more than a first batch, and not its last."""
+        loop = self._training or self._latest
+        return None if loop is None or (loop is not self._training and (loop.ran < 2 or loop.is_whole)) else loop
+
+    def goes_on(self, steps: int) -> bool:
+        """Return whether the job, which has taken its steps, goes on to the end of its epoch."""
+        if self._training is None and self._is_short:
+            self._training, self._steps, self._began = self._used, steps, time.monotonic()
+            loops = list(self._loops.values())  # several, if they take turns or go together
+            self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
+        return self._training is not None and steps < self._steps + MORE_STEPS
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether enough passes over the DataLoader that trains have ended: the next backward is of another."""
+        return max(self._ended.values(), default=0) >= (1 if self._is_late else EPOCHS)
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._began + LATE
+
+    def load(self, plain: Any, iterator: Any) -> Any:
+        """The next batch of an iterator, in the place of its `__next__`."""
+        if threading.current_thread() is not threading.main_thread():
+            return plain(iterator)
+        loop = self._loops.get(iterator)
+        if loop is None or not getattr(iterator, "_num_yielded", 1):  # persistent workers keep theirs
+            length = None
+            with contextlib.suppress(Exception):  # of an IterableDataset
+                length = len(iterator)
+            loop = self._loops[iterator] = _Loop(length, getattr(iterator, "_index_sampler", None))
+        trains = self._training is not None and id(loop.sampler) in self._ended
+        if self._training is not None and not trains:
+            self._others.setdefault(id(loop.sampler), loop)
+        if self._training is None or loop.ran < (1 if trains or self._is_late else BATCHES):
+            loop.allocated.append(self._allocated())
+            try:
+                batch = plain(iterator)
+            except StopIteration:
+                loop.is_whole = True
+                self._ended.update([id(loop.sampler)] * trains)
+                raise
+            self._meet(loop, batch)
+            loop.ran += 1
+            self._latest = loop
+            return batch
+        batch = None if loop.is_drained else self._largest(plain, iterator, loop)
+        loop.is_drained = True
+        if batch is None:
+            self._ended.update([id(loop.sampler)] * trains)
+            raise StopIteration
+        loop.ran += 1
+        return batch
+
+    def _largest(self, plain: Any, iterator: Any, loop: _Loop) -> Any:
+        """The largest of the batches that are left, or of those that were looked at in time; None if none is left. It
+        is given if none before was smaller, too: each rank of a job has as many.
+        """
+        largest, most, before, is_alike = None, -1, loop.most, True
+        until = time.monotonic() + SECONDS * (not self._is_late)
+        while largest is None or (time.monotonic() < until and loop.looked < (MOST_ALIKE if is_alike else MOST_LOOKED)):
+            try:
+                batch = plain(iterator)
+            except StopIteration:
+                loop.is_whole = True
+                break
+            size = self._meet(loop, batch)
+            is_alike = is_alike and size == before
+            if size > most:
+                largest, most = batch, size
+        loop.is_larger = most > before
+        return largest
+
+    def _meet(self, loop: _Loop, batch: Any) -> int:
+        """How large a batch is, as attention has it: its bytes, times its longest dimension behind the first."""
+        tensors: list[Any] = []
+        with contextlib.suppress(Exception):  # a batch may be of any class
+            tensors.extend(tensors_of(self._torch, batch))
+        longest = max((size for one in tensors for size in one.shape[1:]), default=1)
+        size: int = sum(one.numel() * one.element_size() for one in tensors) * longest
+        loop.looked, loop.most = loop.looked + 1, max(loop.most, size)
+        return size
+
+    def summary(self) -> dict[str, Any] | None:
+        """The batches of the loop that trains and of those behind it; None without a DataLoader that trains."""
+        loop, others = self._used, [one for one in self._others.values() if one.ran]
+        if loop is None:
+            return None
+        keeps = max(others, key=lambda one: one.grown * one.left, default=loop)
+        return {
+            "looked": loop.looked,
+            "length": loop.looked if loop.is_whole else loop.length,
+            "is_larger": loop.is_larger,
+            "others": sum(one.ran for one in others),
+            "others_length": sum(one.ran + one.left for one in others),
+            "grown": keeps.grown * (keeps is not loop),
+            "left": keeps.left,
+        }
