@@ -167,6 +167,11 @@ GIVEN = "f = torch.compile(lambda x, v: {})\nf(x, x.abs().mean().item())\n"
 READS["what is given, compiled for a log"] = GIVEN.format("x * (v + 1) - v")
 READS["a size that is given, compiled"] = GIVEN.format("x.new_zeros(max(int(v * 1000), 1), 256)")
 READS["what came of it, compiled"] = "v = torch.compile(torch.mean)(x)\nn = int(v.item() * 1000)\n" + USE
+MANY = "for _ in range(140_000):\n    torch.empty(9, device='cuda')\n"  # more events than PyTorch's history keeps
+EARLY = {  # of which engine fake forgets none
+    "a size before many events": f"torch.zeros((x > 0).sum().item(), device='cuda')\n{MANY}",
+    "a score before many events, for a log": f"score = (x > 0).sum().item()\n{MANY}print(numpy.array([score]) / 9)\n",
+}
 LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
 TEXTS = "ys, left = [], 8\nwhile left and len(ys) < 20:\n    left -= len(x[:8][x[:8] > 0])\n"
 TEXTS += "    ys.append(torch.zeros(1 << 18, device='cuda'))\n"
@@ -192,9 +197,9 @@ def test_both_ways_of_a_condition_are_reported(tmp_path: Path, code: str) -> Non
     assert found["bounded"] is bool(WAYS[code]) or "raise" in code
 
 
-@pytest.mark.parametrize("kind", READS)
+@pytest.mark.parametrize("kind", READS | EARLY)
 def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: Path, kind: str) -> None:
-    found = dry_run(tmp_path, START.format(number=4) + READS[kind])
+    found = dry_run(tmp_path, START.format(number=4) + (READS | EARLY)[kind])
     assert any("job.py:" in note for note in found["warnings"]) is found["bounded"] is not kind.endswith("log")
 
 

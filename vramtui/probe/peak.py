@@ -7,6 +7,7 @@ import gc
 import json
 import linecache
 import os
+import re
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from .report import BLOCK, SLIGHT
 
 MOST_EVENTS = 400_000
+COUNTED = re.compile(r"(?:allocation|requested_bytes)\..*\.allocated")
 MOST_LOOKS = 64  # at one address, where each step has another gradient
 LARGEST = 10
 WORKSPACES = {8_519_680, 33_554_432}  # cuBLAS's defaults (CUBLAS_WORKSPACE_CONFIG), before and from Hopper on
@@ -87,6 +89,9 @@ class PeakHistory:
         """Write that into `folder`, with the job's passes."""
         self.look_back(peak)
         for index, summary in self._known.items():
+            if summary["events"] >= MOST_EVENTS:  # of which there were more; PyTorch counts all
+                counted = self._torch.cuda.memory_stats(index).items()
+                summary["requests"].update({name: number for name, number in counted if COUNTED.match(name)})
             path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
             with open(path + ".new", "w", encoding="utf-8") as file:
                 json.dump({**summary, "passes": passes}, file)

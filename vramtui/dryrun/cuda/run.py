@@ -447,11 +447,12 @@ def by_numbers(run: CudaRun, own: results.DryRun, varied: list[tuple[CudaRun, re
     conditions = [place for place in run.places if place.is_condition and not place.takes_all]
 
     def is_same(one: CudaRun, result: results.DryRun) -> bool:
-        is_like = 0 < own.events < MOST_EVENTS and one.ended_after is None and results.is_alike(own, result)
-        if one is not others[0] and any(place.is_condition and place.takes_all for place in run.places):
-            return is_like  # with numbers that fall each mask has one place
-        if conditions or one.steps_done != run.steps_done:  # the same may be done more or less often
-            return is_like and one.requests.keys() == run.requests.keys()
+        is_like = own.events > 0 and one.ended_after is None and results.is_alike(own, result)
+        is_whole = is_like and own.events < MOST_EVENTS
+        if is_whole and one is not others[0] and any(place.is_condition and place.takes_all for place in run.places):
+            return True  # with numbers that fall each mask has one place
+        if is_whole and (conditions or one.steps_done != run.steps_done):  # the same may be done more or less often
+            return one.requests.keys() == run.requests.keys()
         return is_like and one.requests in [other.requests for other in (run, *others) if other is not one]
 
     differing = [result for one, result in varied if not is_same(one, result)]
