@@ -321,8 +321,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         return one, result
 
     is_proven, is_fixed = False, any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
-    is_cheap = time.monotonic() - began + len(NUMBERS) * seconds < limit
-    if is_cheap and any(place.is_open for place in ran.places):
+    if time.monotonic() - began + len(NUMBERS) * seconds < limit and any(place.is_open for place in ran.places):
         if not is_fixed:
             ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
         if job.other_numbers != EMPTY and any(place.takes_all and place.is_open for place in ran.places):

@@ -70,8 +70,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         if self.torch is None:
             return f"{self.path} ({self.why}) has no torch"
         works = "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
-        oldest = OLDEST if engine == "fake" or self.cuda is None else OLDEST_CUDA
-        if not oldest <= release_of(self.torch) <= NEWEST:
+        if not (OLDEST if engine == "fake" or self.cuda is None else OLDEST_CUDA) <= release_of(self.torch) <= NEWEST:
             return f"{TAKES}; {self.path} ({self.why}) has {self.torch}; {works}"
         if release_of(self.python or "") < OLDEST_PYTHON:
             needs = ".".join(map(str, OLDEST_PYTHON))
@@ -358,8 +357,7 @@ def _shebang(path: Path, search: str | None = None) -> list[str]:
     with path.open("rb") as file:
         line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
     words = [word for word in os.fsdecode(line[2:]).split() if word[0] != "-"] if line.startswith(b"#!") else []
-    is_by_env = len(words) > 1 and Path(words[0]).name == "env"
-    return [shutil.which(words[1], path=search) or ""] if is_by_env else words
+    return [shutil.which(words[1], path=search) or ""] if len(words) > 1 and Path(words[0]).name == "env" else words
 
 
 def _behind_launcher(words: list[str]) -> tuple[int, list[str]]:

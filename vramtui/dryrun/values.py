@@ -42,6 +42,7 @@ FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
     "fill_",
 )  # fmt: skip
+GUESSED = (*NEVER, *COMPARISONS, *PICKING, *ABSORBING, "topk", READING, "_to_copy")  # of what is unknown
 COMPARED, SIZED, EQUATED = 1, 2, 3  # uses of a number that was read of a guess
 # The first of other numbers, more and less than a loss that is known mostly is, and what the next is of each.
 RISING, FALLING = (12.0, 1.2), (0.02, 0.8)
@@ -148,6 +149,7 @@ class OperatorFacts(NamedTuple):
     is_lifted: bool  # its tensor is new and holds numbers of the host
     name: str  # without its namespace and overload
     is_sized: bool  # its result has as many places as values say
+    is_plain: bool  # what is unknown makes a result that is, and neither writes into anything nor is a mask
     is_in_python: bool  # a library wrote its kernel in Python, of operators that are followed too
 
 
@@ -347,6 +349,7 @@ class Values:
             is_collective=namespace in ("c10d", "_c10d_functional"),
             is_lifted=name == LIFT,
             name=name,
+            is_plain=self._bring is not None and not written and name not in GUESSED and name not in FILLS,
             is_sized=getattr(self.torch.Tag, "dynamic_output_shape", None) in op.tags,
             is_in_python=not self.torch.library._impls.isdisjoint(f"{namespace}/{name}/{key}" for key in KERNELS),  # noqa: SLF001 - the only list of them
         )
@@ -436,6 +439,10 @@ class Values:
         self._note_sizes(op, facts, tensors, engine)
         if facts.is_collective:
             return self._follow_collective(tensors, run, engine)
+        if facts.is_plain and all(self.is_followed(one) and self.entry_of(one) is None for one in tensors):
+            outs = out if isinstance(out := run(), tuple) else (out,)
+            is_new = all(type(one) is self._tensor and one.is_cuda and one.dtype is not self.torch.bool for one in outs)
+            return out if is_new else self._not_known(op, facts, args, kwargs, [], out, engine)
         return self._follow_device(op, facts, args, kwargs, tensors, run, engine)
 
     def written_tensors(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
@@ -463,8 +470,7 @@ class Values:
         written = self.written_tensors(facts, args, kwargs) if facts.written else []
         targets = [one for one, is_overwritten in written if is_overwritten]
         inputs = tensors if not targets else [one for one in tensors if not any(one is each for each in targets)]
-        is_known = all(not self.is_followed(one) or self.entry_of(one) is not None for one in inputs)
-        if facts.is_random or not is_known:
+        if facts.is_random or any(self.is_followed(one) and self.entry_of(one) is None for one in inputs):
             if len(inputs) <= MOST_LOADED:
                 self._load(inputs, engine)
             to = args[0].device if facts.name == "copy_" else facts.name == "_to_copy" and kwargs.get("device")
@@ -535,8 +541,7 @@ class Values:
                 elif not facts.written:
                     self.fill(one, number, is_guess=is_guess, epoch=epoch)
                     continue
-            is_written = any(one is each for each, _ in written) and self.is_followed(one)
-            if one.numel() != known.numel() or is_written:
+            if one.numel() != known.numel() or (any(one is each for each, _ in written) and self.is_followed(one)):
                 continue
             if self.is_followed(one):
                 if is_guess and self.holds and one.dtype is self.torch.bool and one.numel() > 1:
@@ -579,8 +584,7 @@ class Values:
         if facts.name == READING:
             return engine.vary(out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
-        is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
-        return is_alike if type(out) is bool else out
+        return (facts.name in ("equal", "allclose") and args[0].shape == args[1].shape) if type(out) is bool else out
 
     def _picked(self, facts: OperatorFacts, args: Any) -> Any:
         """The number that any places pick from a known tensor of equal numbers; None of another."""

@@ -39,6 +39,7 @@ class Follower:
     def __init__(self, torch: Any, reads: Any) -> None:
         self._torch, self._reads = torch, reads
         self.knowing, self.note = reads.knowing, reads.count_here  # for `Values.follow`
+        self.note_size = lambda: reads.use(reads.last, 2)  # SIZED of `values`
         self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
         self.value_of, self.values.holds = self.values.value_of, reads.holds
         self._others = load_shared("values").OtherNumbers(torch, how) if (how := reads.other_numbers) else None
@@ -169,9 +170,9 @@ class Follower:
                 return op(*given, **kwargs)
 
         def run_inside(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
-            act = functools.partial(run, keys, op, args, kwargs)
-            is_followed = facts_of(op).is_in_python and (keys & below).raw_repr() and not wraps(op, args)
-            return self.run_followed(act) if is_followed else act()
+            if not facts_of(op).is_in_python or not (keys & below).raw_repr() or wraps(op, args):
+                return run(keys, op, args, kwargs)
+            return self.run_followed(functools.partial(run, keys, op, args, kwargs))
 
         def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
             if is_above and keys.has(python):  # a mode or a subclass takes it, whose own operators are followed
@@ -193,9 +194,6 @@ class Follower:
         return follow
 
     # The engine that `Values.follow` asks.
-
-    def note_size(self) -> None:
-        self._reads.use(self._reads.last, 2)  # SIZED of `values`
 
     def answer(self, number: Any) -> Any:
         """The number that the job reads for a guess: zero, or one for zero, once a loop has waited long enough."""

@@ -201,7 +201,8 @@ class Reads:
 
     def _convolve(self, thread: dict[str, Any], key: str, size: int, address: int) -> None:
         torch, size = self._modules, self._on_card.get(key, size)
-        running = key, address, torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"]
+        in_use = torch._C._cuda_memoryStats(torch._C._cuda_getDevice())["allocated_bytes"]["all"]  # noqa: SLF001 - fast
+        running = key, address, in_use["current"]
         if thread.get("running") != running:
             self._note_convolution(thread)
             cudnn, mode = torch.backends.cudnn, "chosen"

@@ -253,8 +253,7 @@ def result_of(run: CudaRun) -> results.DryRun:
     is_done = (
         run.code in ABORTS and bool(run.jobs) and all(job.end is not None and job.end.error is None for job in run.jobs)
     )
-    is_known = full or died or fails_refused or is_done or run.cut_short or run.ended_after is not None
-    if run.code and not is_known:
+    if run.code and not (full or died or fails_refused or is_done or run.cut_short or run.ended_after is not None):
         raise UserError(
             f"the job ended with {run.code}, so it is unknown whether it fits {run.device.name}{not_started}"
         )

@@ -252,8 +252,7 @@ class MemoryMode(TorchDispatchMode):
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    is_asked = getattr(kwargs.get("device"), "type", "") == SIM
-    return is_asked or any(map(is_sim, tensors_of((*args, *kwargs.values()))))
+    return getattr(kwargs.get("device"), "type", "") == SIM or any(map(is_sim, tensors_of((*args, *kwargs.values()))))
 
 
 MOST_INTEGERS = 1 << 24

@@ -164,8 +164,7 @@ class FakeValues(Values):
             if value is not None and value.dtype is one.dtype and value.shape == one.shape:
                 self.put(one, value, is_guess=ORDER, is_new=True)
             elif one.numel() == 1:
-                is_fraction = one.dtype.is_floating_point or one.dtype.is_complex
-                self.fill(one, 1 if is_fraction else 0, is_guess=GUESS)
+                self.fill(one, int(one.dtype.is_floating_point or one.dtype.is_complex), is_guess=GUESS)
 
 
 def default(dtype: torch.dtype) -> torch.Tensor:

@@ -137,8 +137,7 @@ def efficient_backward(call: Any, _out: Any) -> None:
         call.drop(sums, product)
     how = facts.EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.argument("dropout_p")))
     widths = width, value.shape[-1]
-    workspace = call.scratch(facts.efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
-    call.drop(delta, workspace)
+    call.drop(delta, call.scratch(facts.efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how)))
 
 
 def _float_rows(call: Any, rows: int, width: int) -> None:

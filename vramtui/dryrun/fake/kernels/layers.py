@@ -219,8 +219,7 @@ def group_norm(call: Any) -> list[int]:
 def group_norm_backward(call: Any) -> list[int]:
     weight, batch, channels, pixels, groups, mask = call.args[4:10]
     of_channels, of_groups = 2 + (bool(mask[0]) and weight is not None), 2 * bool(mask[0])
-    sizes = [channels] * of_channels + [groups] * of_groups if pixels != 1 else []
-    return [batch * size * _FLOAT for size in sizes]
+    return [batch * size * _FLOAT for size in ([channels] * of_channels + [groups] * of_groups) * (pixels != 1)]
 
 
 def steer(patches: Patches, memory: SimulatedMemory) -> None:

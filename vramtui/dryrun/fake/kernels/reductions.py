@@ -95,8 +95,7 @@ def partial(
     """
     if not accumulator:
         kind = out.dtype
-        least = 4 if kind.is_floating_point else 8
-        accumulator = 2 * kind.itemsize if kind.is_complex else max(least, kind.itemsize)
+        accumulator = 2 * kind.itemsize if kind.is_complex else max(4 if kind.is_floating_point else 8, kind.itemsize)
     whole = range(tensor.dim()) if dims is None or dims in ([], ()) else [dims] if isinstance(dims, int) else dims
     over = tuple(dim % max(tensor.dim(), 1) for dim in whole)
     needs = plan(tensor, over, out, call.memory.limits, accumulator=accumulator, vector=vector)
