@@ -89,7 +89,7 @@ class PeakHistory:
         """Write that into `folder`, with the job's passes."""
         self.look_back(peak)
         for index, summary in self._known.items():
-            if summary["events"] >= MOST_EVENTS:  # of which there were more; PyTorch counts all
+            if summary["events"] >= MOST_EVENTS:  # so it has lost some: PyTorch counts all
                 counted = self._torch.cuda.memory_stats(index).items()
                 summary["requests"].update({name: number for name, number in counted if COUNTED.match(name)})
             path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
