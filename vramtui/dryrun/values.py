@@ -439,7 +439,7 @@ class Values:
         self._note_sizes(op, facts, tensors, engine)
         if facts.is_collective:
             return self._follow_collective(tensors, run, engine)
-        if facts.is_plain and all(self.is_followed(one) and self.entry_of(one) is None for one in tensors):
+        if tensors and facts.is_plain and all(self.is_followed(one) and self.entry_of(one) is None for one in tensors):
             outs = out if isinstance(out := run(), tuple) else (out,)
             is_new = all(type(one) is self._tensor and one.is_cuda and one.dtype is not self.torch.bool for one in outs)
             return out if is_new else self._not_known(op, facts, args, kwargs, [], out, engine)
