@@ -80,6 +80,6 @@ def test_anothers_process_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_program_is_that_of_the_chosen_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = SimpleNamespace(path=folder / "bin" / "python3")
-    monkeypatch.setattr("vramtui.dryrun.command.job_interpreter", lambda *_: chosen)
+    monkeypatch.setattr("vramtui.dryrun.job_command.job_interpreter", lambda *_: chosen)
     job = DryRunJob(words=("torchrun", "train.py"), folder=str(folder), environment={"PATH": os.defpath})
     assert prepared(job, "bin/python3").words == (str(folder / "bin" / "torchrun"), "train.py")

@@ -120,6 +120,8 @@ def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch
     options = {"collate_fn": lambda some: torch.zeros(some[-1] % 101), "batch_size": 2} | how
     data = options.pop("data", range(200))
     train, other = DataLoader(data, **options), DataLoader(data, **options)
+    next(iter(other))  # before any training, as a first look at validation
+    state = type("TrainerState", (), {"__module__": "transformers.trainer_callback", "eval_steps": 500})()
     seen = []
     for _ in range(3):
         for batch in train:
@@ -127,5 +129,7 @@ def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch
             assert len(seen) < 3 or epoch.goes_on(3) or epoch.is_over
         seen.append(-sum(1 for _ in other))
     assert seen == [1, 3, 5, 99, -BATCHES - 1, 1, 99, -BATCHES - 1, 1, 99, -BATCHES - 1]
-    assert epoch.is_over
-    assert epoch.summary()["length"] == 100
+    assert (epoch.is_over, state.eval_steps) == (True, 1)
+    summary = epoch.summary()
+    assert summary is not None
+    assert [summary[name] for name in ("length", "is_larger", "others", "others_length")] == [100, True, 33, 100]

@@ -18,22 +18,14 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.workload import ServeRun
+from vramtui.dryrun import job_command as jobs
 from vramtui.dryrun import result as results
 from vramtui.dryrun.child import HostFullError, kills_for_memory, memory_for_jobs
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import CudaRun, by_empty_masks, by_numbers, result_of, run_cuda, workspaces_on_card
 from vramtui.dryrun.fake.run import TraceFailedError, run_fake, with_other_numbers
-from vramtui.dryrun.job_command import (
-    DryRunJob,
-    Engine,
-    RunTools,
-    interpreter_at,
-    job_command,
-    job_interpreter,
-    own_variables,
-    python_of,
-)
+from vramtui.dryrun.job_command import DryRunJob, Engine, RunTools
 from vramtui.dryrun.reads import CHEAP, JOB_FILE, LONGER, NUMBERS
 from vramtui.dryrun.result import ONE_PROCESS, DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.traces import JobTrace, preset_of_command
@@ -111,17 +103,17 @@ def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:
         UserError: there is no such program or script, or no Python with torch.
     """
     words = job.words
-    environment = own_variables(job.environment)
+    environment = jobs.own_variables(job.environment)
     if words[0].endswith((".py", ".pyw")):
         script = Path(job.folder) / words[0]
         if not script.is_file():
             folder = script.parent
             near = nearest(str(script.name), [one.name for one in folder.glob("*.py")] if folder.is_dir() else [])
             raise UserError(f"{printable(words[0])} does not exist{near}")
-        words = (str(job_interpreter(str(script), python).path), *words)
+        words = (str(jobs.job_interpreter(str(script), python).path), *words)
     elif python is not None and Path(words[0]).name.startswith("python"):
-        words = (str(job_interpreter("", python).path), *words[1:])
-    elif python is not None and (program := job_interpreter("", python).path.parent / words[0]).is_file():
+        words = (str(jobs.job_interpreter("", python).path), *words[1:])
+    elif python is not None and (program := jobs.job_interpreter("", python).path.parent / words[0]).is_file():
         words = (str(program), *words[1:])  # that environment's torchrun, for one
     elif shutil.which(words[0], path=environment.get("PATH")) is None and not (Path(job.folder) / words[0]).is_file():
         raise UserError(f"{printable(words[0])}: no such program")
@@ -134,8 +126,8 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
     Raises:
         UserError: the engine that was asked for cannot run it.
     """
-    python = python_of(job.words, job.environment)
-    interpreter = None if python is None else interpreter_at(python, job.environment)
+    python = jobs.python_of(job.words, job.environment)
+    interpreter = None if python is None else jobs.interpreter_at(python, job.environment)
     if job.engine == "fake":
         return "fake", ""
     if interpreter is not None and interpreter.torch is not None and interpreter.cuda is None:
@@ -351,12 +343,12 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
-    command = job_command(job.words, job.folder, job.environment)
+    command = jobs.job_command(job.words, job.folder, job.environment)
     if (name := Path(command.script).name.partition(".")[0]) in {"vllm", "sglang"}:  # a program or a module
         raise UserError(
             f"engine fake cannot run {name}, which has kernels of its own: engine cuda on a larger host can"
         )
-    interpreter_at(command.python, command.environment).checked("fake")
+    jobs.interpreter_at(command.python, command.environment).checked("fake")
     conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     request = TraceRequest(
         path=command.script,

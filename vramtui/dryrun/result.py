@@ -152,15 +152,17 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
     until = " until it failed" if rest.exit_code and rest.out_of_memory is None else until
     seen = f"the rest of the epoch, made short ({epoch}),"
-    after = f"{seen} took no more{until}{'' if epoch.others else '; an evaluation was not seen'}"
+    unseen = "" if epoch.others else "; an evaluation was not seen"
+    after = f"{seen} took no more{until}{unseen}"
     is_more = (rest.peak_allocated, rest.peak_reserved) > (own.peak_allocated, own.peak_reserved)
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
         notes += [note for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
         more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
-        notes.append(f"{seen} took {more}{'; batches of other epochs may be larger' * epoch.is_larger}")
-        after = "the rest of its epoch was made short"
+        larger = ", and other epochs may have larger batches" * epoch.is_larger
+        notes.append(f"{seen} took {more}; a whole one may reserve more{larger}")
+        after = f"the rest of its epoch was made short{unseen}"
         rows = list[TraceRow]()
         for row in rest.timeline:  # passes of an evaluation are one
             twin = next((at for at in (-2, -1) if len(rows) > 1 and row.phase == rows[at].phase), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
 import contextlib
+import gc
 import math
 import threading
 import time
@@ -18,13 +19,20 @@ MOST_LOOKED, MOST_ALIKE, SECONDS = 10_000, 64, 5.0  # batches that are looked at
 GROWN = 4  # batches that show by how much each leaves more than the one before
 LATE = 30.0  # seconds from the last step asked for, after which each loop gives one batch, and no epoch more begins
 
+# Numbers of steps, or of epochs, after which a library's loop evaluates (transformers 5.23, Lightning 2.6).
+EVALUATES = {
+    "transformers.trainer_callback.TrainerState": ("eval_steps",),
+    "pytorch_lightning.trainer.trainer.Trainer": ("val_check_batch", "check_val_every_n_epoch"),
+    "lightning.pytorch.trainer.trainer.Trainer": ("val_check_batch", "check_val_every_n_epoch"),
+}
+
 
 class _Loop:
     """One pass over a DataLoader: batches that it gave the job and that were looked at, and how large they were."""
 
-    def __init__(self, length: int | None, sampler: Any) -> None:
-        self.length, self.sampler = length, sampler  # which all passes over a DataLoader have in common
-        self.ran = self.looked = self.most = 0
+    def __init__(self, length: int | None, sampler: Any, data: Any) -> None:
+        self.length, self.sampler, self.data = length, sampler, data  # of all passes over a DataLoader, or its like
+        self.ran = self.looked = self.most = self.first = self.last = 0  # batches of all loops before its own
         self.is_whole = self.is_larger = self.is_drained = False
         self.allocated: list[int] = []  # at the beginning of each batch
 
@@ -49,10 +57,14 @@ class Epoch:
     def __init__(self, torch: Any, allocated: Any, *, is_short: bool) -> None:
         self._torch, self._allocated, self._is_short = torch, allocated, is_short
         self._loops: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
-        self._others: dict[int, _Loop] = {}  # by sampler
+        self._others: dict[int, _Loop] = {}  # by their data
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
-        self._steps, self._ended = 0, Counter[int]()  # passes over each DataLoader that trains, by its sampler
+        self._loads, self._steps, self._ended = (
+            0,
+            0,
+            Counter[int](),
+        )  # passes over each DataLoader that trains, by its sampler
         self._began = math.inf
 
     @property
@@ -65,7 +77,12 @@ class Epoch:
         """Return whether the job, which has taken its steps, goes on to the end of its epoch."""
         if self._training is None and self._is_short:
             self._training, self._steps, self._began = self._used, steps, time.monotonic()
-            loops = list(self._loops.values())  # several, if they take turns or go together
+            first = self._training.first if self._training else 0
+            loops = [one for one in self._loops.values() if one.last >= first]  # that take turns or go together
+            for one in gc.get_objects():
+                for name in EVALUATES.get(f"{type(one).__module__}.{type(one).__qualname__}", ()):
+                    if type(getattr(one, name, None)) in (int, float):
+                        setattr(one, name, 1)
             self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
         return self._training is not None and steps < self._steps + MORE_STEPS
 
@@ -87,10 +104,12 @@ class Epoch:
             length = None
             with contextlib.suppress(Exception):  # of an IterableDataset
                 length = len(iterator)
-            loop = self._loops[iterator] = _Loop(length, getattr(iterator, "_index_sampler", None))
+            loop = self._loops[iterator] = _Loop(
+                length, *(getattr(iterator, name, None) for name in ("_index_sampler", "_dataset"))
+            )
         trains = self._training is not None and id(loop.sampler) in self._ended
         if self._training is not None and not trains:
-            self._others.setdefault(id(loop.sampler), loop)
+            self._others.setdefault(id(loop.data), loop)
         if self._training is None or loop.ran < (1 if trains or self._is_late else BATCHES):
             loop.allocated.append(self._allocated())
             try:
@@ -100,6 +119,8 @@ class Epoch:
                 self._ended.update([id(loop.sampler)] * trains)
                 raise
             self._meet(loop, batch)
+            self._loads += 1
+            loop.first, loop.last = loop.first or self._loads, self._loads
             loop.ran += 1
             self._latest = loop
             return batch

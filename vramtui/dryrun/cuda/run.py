@@ -24,16 +24,9 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
 from vramtui.dryrun import result as results
 from vramtui.dryrun.child import probed_environment, run_supervised
+from vramtui.dryrun.cuda import environment as cards
 from vramtui.dryrun.cuda.build import build
-from vramtui.dryrun.cuda.environment import (
-    CardInUse,
-    DriverReport,
-    EmulatedCard,
-    announced,
-    emulating,
-    lay_out,
-    read_reports,
-)
+from vramtui.dryrun.cuda.environment import CardInUse, DriverReport, EmulatedCard
 from vramtui.dryrun.job_command import DryRunJob, RunTools
 from vramtui.dryrun.reads import HEALTHY, NUMBERS, ConvolutionRun, ReadPlace, leads_on, read_places
 from vramtui.dryrun.shield import GRACE, REFUSED, supervised
@@ -152,8 +145,8 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
         )
         drivers = Path(folder, "driver")
         drivers.symlink_to(libraries)
-        environment = emulating(job.environment, emulated, drivers, Path(folder))
-        lay_out(Path(folder), libraries)
+        environment = cards.emulating(job.environment, emulated, drivers, Path(folder))
+        cards.lay_out(Path(folder), libraries)
         if job.workspaces:
             Path(folder, WORKSPACES).write_text("".join(f"{size} {key}\n" for key, size in job.workspaces.items()))
         if job.steps:
@@ -168,11 +161,11 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
         if (listener := tools.listen(mark)) is not None:
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
-        at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
+        at_end.enter_context(cards.announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
         code = run_supervised(job, command, environment, output, tools.cancel, lambda: time.monotonic() > until + GRACE)
         is_ended = time.monotonic() >= until
-        reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
+        reports, (places, convolutions) = cards.read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
         for path in islice(Path(folder).glob("*.peak"), DRIVER_REPORT.count):
             pid, _, index = path.stem.partition("-")
