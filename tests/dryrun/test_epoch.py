@@ -76,7 +76,7 @@ def traced(folder: Path, code: str, *, steps: int = 3, memory: int = 0) -> DryRu
 def test_what_an_epoch_takes_beyond_its_first_steps_is_in_the_result(tmp_path: Path, kind: str) -> None:
     seen, whole = traced(tmp_path, job(**LATER[kind])), traced(tmp_path, job(epochs=3, **LATER[kind]), steps=1 << 30)
     assert seen.peak_allocated == pytest.approx(whole.peak_allocated, rel=0.005)
-    assert "the rest of the epoch, made short (" in seen.warnings[-1]
+    assert "its first epochs, made short (" in seen.warnings[-1]
     assert (seen.steps, seen.cut_short, seen.bounded) == (3, True, False)
 
 
@@ -96,7 +96,7 @@ def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_
     assert (full.verdict, full.exit_code) == ("does not fit", 1), full.verdict_line
     alike = traced(tmp_path, job(then="kept = 0"))
     seen = "20 batches, none larger than before, and 12 of 12 batches of other DataLoaders"
-    assert alike.after == f"the rest of the epoch, made short ({seen}), took no more"
+    assert alike.after == f"its first epochs, made short ({seen}), took no more"
     keeping = traced(tmp_path, job(larger=1, late=99).replace("rows[:24]", "rows * 9"))
     assert "the 327 that did not run keep up to" in keeping.warnings[-1]
     assert keeping.bounded

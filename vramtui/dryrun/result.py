@@ -150,8 +150,8 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
         return own
     notes, is_known = [*own.warnings], epoch.looked == epoch.length
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
-    until = " until it failed" if rest.exit_code and rest.out_of_memory is None else until
-    seen = f"the rest of the epoch, made short ({epoch}),"
+    until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
+    seen = f"its first epochs, made short ({epoch}),"
     unseen = "" if epoch.others else "; an evaluation was not seen"
     after = f"{seen} took no more{until}{unseen}"
     is_more = (rest.peak_allocated, rest.peak_reserved) > (own.peak_allocated, own.peak_reserved)
@@ -161,8 +161,8 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
         more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
         larger = ", and other epochs may have larger batches" * epoch.is_larger
-        notes.append(f"{seen} took {more}; a whole one may reserve more{larger}")
-        after = f"the rest of its epoch was made short{unseen}"
+        notes.append(f"{seen} took {more}; a whole epoch may reserve more{larger}")
+        after = f"its first epochs were made short{unseen}"
         rows = list[TraceRow]()
         for row in rest.timeline:  # passes of an evaluation are one
             twin = next((at for at in (-2, -1) if len(rows) > 1 and row.phase == rows[at].phase), None)

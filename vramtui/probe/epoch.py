@@ -15,7 +15,7 @@ from .report import tensors_of
 
 BATCHES = 32  # of another DataLoader that run, as a validation's, before its largest is looked for
 EPOCHS, MORE_STEPS = 2, 8  # as memory may be kept from one to the next; and steps, where the loop does not end
-MOST_LOOKED, MOST_ALIKE, SECONDS = 10_000, 64, 5.0  # batches that are looked at: fewer if so many first ones are alike
+MOST_LOOKED, SECONDS, SHORTLY = 10_000, 5.0, 1.0  # batches that are looked at, and how long; shortly if all are alike
 GROWN = 4  # batches that show by how much each leaves more than the one before
 LATE = 30.0  # seconds from the last step asked for, after which each loop gives one batch, and no epoch more begins
 
@@ -137,8 +137,8 @@ class Epoch:
         is given if none before was smaller, too: each rank of a job has as many.
         """
         largest, most, before, is_alike = None, -1, loop.most, True
-        until = time.monotonic() + SECONDS * (not self._is_late)
-        while largest is None or (time.monotonic() < until and loop.looked < (MOST_ALIKE if is_alike else MOST_LOOKED)):
+        began, is_in_time = time.monotonic(), not self._is_late
+        while largest is None or (is_in_time and loop.looked < MOST_LOOKED):
             try:
                 batch = plain(iterator)
             except StopIteration:
@@ -146,6 +146,7 @@ class Epoch:
                 break
             size = self._meet(loop, batch)
             is_alike = is_alike and size == before
+            is_in_time = is_in_time and time.monotonic() < began + (SHORTLY if is_alike else SECONDS)
             if size > most:
                 largest, most = batch, size
         loop.is_larger = most > before
