@@ -154,7 +154,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     seen = f"its first epochs, made short ({epoch}),"
     unseen = "" if epoch.others else "; an evaluation was not seen"
     after = f"{seen} took no more{until}{unseen}"
-    is_more = (rest.peak_allocated, rest.peak_reserved) > (own.peak_allocated, own.peak_reserved)
+    is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
         notes += [note for note in own.warnings if note.startswith(OF_STEPS_SEEN)]

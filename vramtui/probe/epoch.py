@@ -60,11 +60,8 @@ class Epoch:
         self._others: dict[int, _Loop] = {}  # by their data
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
-        self._loads, self._steps, self._ended = (
-            0,
-            0,
-            Counter[int](),
-        )  # passes over each DataLoader that trains, by its sampler
+        self._loads = self._steps = 0
+        self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
         self._began = math.inf
 
     @property
