@@ -117,9 +117,10 @@ def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch
     epoch = Epoch(torch, lambda: 0, is_short=True)
     plain = _BaseDataLoaderIter.__next__
     monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: epoch.load(plain, self))
-    options = {"collate_fn": lambda some: torch.zeros(some[-1] % 101), "batch_size": 2} | how
-    data = options.pop("data", range(200))
-    train, other = DataLoader(data, **options), DataLoader(data, **options)
+    options: dict[str, Any] = {"collate_fn": lambda some: torch.zeros(some[-1] % 101), "batch_size": 2} | how
+    data: Any = options.pop("data", range(200))
+    train: Any = DataLoader(data, **options)
+    other: Any = DataLoader(data, **options)
     next(iter(other))  # before any training, as a first look at validation
     state = type("TrainerState", (), {"__module__": "transformers.trainer_callback", "eval_steps": 500})()
     seen = []

@@ -68,7 +68,7 @@ def test_engine_fake_takes_over_if_the_host_is_full(tmp_path: Path, monkeypatch:
         raise (UserError if why is REFUSED else child.HostFullError)(why)
 
     monkeypatch.setattr(command, "run_cuda", full)
-    monkeypatch.setattr(command.jobs, "job_command", Mock(side_effect=UserError("engine fake ran")))
+    monkeypatch.setattr("vramtui.dryrun.job_command.job_command", Mock(side_effect=UserError("engine fake ran")))
     job, how = job_of(tmp_path, "train.py", engine=engine), RunTools(lambda _: None, tmp_path)
     said = f"with engine cuda {'you tried to allocate 99 bytes' if why is REFUSED else why}; {command.WAYS}"
     error = command.dry_run(job, (card("H100"), 1), "cuda", how).error
