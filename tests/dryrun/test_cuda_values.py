@@ -168,7 +168,7 @@ READS["what is given, compiled for a log"] = GIVEN.format("x * (v + 1) - v")
 READS["a size that is given, compiled"] = GIVEN.format("x.new_zeros(max(int(v * 1000), 1), 256)")
 READS["what came of it, compiled"] = "v = torch.compile(torch.mean)(x)\nn = int(v.item() * 1000)\n" + USE
 MANY = "for _ in range(140_000):\n    torch.empty(9, device='cuda')\n"  # more events than PyTorch's history keeps
-EARLY = {  # of which engine fake forgets none
+EARLY = {  # engine fake keeps all events
     "a size before many events": f"torch.zeros((x > 0).sum().item(), device='cuda')\n{MANY}",
     "a score before many events, for a log": f"score = (x > 0).sum().item()\n{MANY}print(numpy.array([score]) / 9)\n",
 }

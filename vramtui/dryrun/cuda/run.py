@@ -383,7 +383,7 @@ def result_of(run: CudaRun) -> results.DryRun:
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join([f"{results.MAY_DEPEND} computed values, which read as zeros:", *lines]))
     notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0])]
-    why = next((f": {job.end.error}: {job.end.message}" for job in run.jobs if job.end and job.end.error), "")
+    ended_by = next((f": {job.end.error}: {job.end.message}" for job in run.jobs if job.end and job.end.error), "")
     if run.cut_short and not run.rest:
         notes += results.later_steps(rows, run.steps_done if passes.get("awaits_step") and (run.steps or 0) > 1 else 0)
     return results.DryRun(
@@ -415,7 +415,7 @@ def result_of(run: CudaRun) -> results.DryRun:
         bounded=bool(unknown or not_modelled) or any(one.startswith(results.BOUNDED) for one in notes),
         bounds=bounds,
         cut_short=run.cut_short,
-        after=why.partition("\n")[0][:200] * run.rest,
+        after=ended_by.partition("\n")[0][:200] * run.rest,
         epoch=None if not passes.get("epoch") else msgspec.convert(passes["epoch"], results.SeenEpoch),
         out_of_memory=text,
         asked=oom.asked if oom is not None else refused or None,
