@@ -15,7 +15,7 @@ from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.lines import SortHeading
 from vramtui.app.ui.view_screen import KeyBar
 from vramtui.app.watch.screen import Watch
-from vramtui.cli.dashboard.demo_runs import demo_runs
+from vramtui.cli.common.demo_jobs import demo_runs
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import RUN_COLUMNS, StoredRun

@@ -4,7 +4,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.cli.dashboard.demo_runs import demo_runs
+from vramtui.cli.common.demo_jobs import demo_runs
 from vramtui.cli.dashboard.services import DemoPast, PastRuns, SnapshotSaver, past_runs
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings

@@ -3,28 +3,19 @@ import re
 import pytest
 
 from vramtui.cli.run.results import CompletedRun, print_report, seen_in
+from vramtui.core.observation import probe_messages as messages
 from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.report import OomReport
-from vramtui.core.observation.probe_messages import (
-    Beat,
-    End,
-    Hello,
-    HostBatches,
-    MemoryCounters,
-    ObservedJob,
-    OutOfMemory,
-    ProbeDevice,
-)
 
 GIB = 1 << 30
 
 
-DEVICE = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
-COUNTED = Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),))
-JOB = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(DEVICE,))).heard(COUNTED)
+DEVICE = messages.ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+COUNTED = messages.Beat(v=1, pid=7, at=1.0, step=1, devices=(messages.MemoryCounters(index=0, reserved_peak=9 * GIB),))
+JOB = messages.ObservedJob(pid=7).heard(messages.Hello(v=1, pid=7, at=0.0, devices=(DEVICE,))).heard(COUNTED)
 
 
-def completed(*command: str, jobs: tuple[ObservedJob, ...] = ()) -> CompletedRun:
+def completed(*command: str, jobs: tuple[messages.ObservedJob, ...] = ()) -> CompletedRun:
     return CompletedRun(command=command, code=0, started_at=0.0, ended_at=9.0, jobs=jobs)
 
 
@@ -37,8 +28,8 @@ def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str
     assert re.search(r"reserved +9\.00", said)
     assert "PREDICTED" not in said
     assert "Δ" not in said
-    kept = HostBatches(workers=8, prefetch=2, pinned=True, batch=786_944, locked=(1 << 20) + 512)
-    job = ObservedJob(pid=7).heard(Beat(v=1, pid=7, at=1.0, step=1, loaders=(kept,)))
+    kept = messages.HostBatches(workers=8, prefetch=2, pinned=True, batch=786_944, locked=(1 << 20) + 512)
+    job = messages.ObservedJob(pid=7).heard(messages.Beat(v=1, pid=7, at=1.0, step=1, loaders=(kept,)))
     print_report(completed("python", "train.py", jobs=(job,)), (), None)
     said = " ".join(capsys.readouterr().err.split())
     assert "8 workers keep up to 16 batches of 768.5 KiB ready in the host's shared memory, 12.0 MiB" in said
@@ -51,7 +42,7 @@ def test_columns_without_a_figure_are_left_out(capsys: pytest.CaptureFixture[str
 def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command_with_its_limit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failed = OutOfMemory(
+    failed = messages.OutOfMemory(
         v=1, pid=7, at=2.0, device=0, asked=2 * GIB, free=GIB, allocated=70 * GIB, reserved=75 * GIB, step=3
     )
     finished = completed("python", "train.py", jobs=(JOB.heard(failed),))
@@ -67,7 +58,7 @@ def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command_with_its_
         " free. 10.00 GiB allowed; Of the allocated memory 8.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved"
         " by PyTorch but unallocated."
     )
-    job = JOB.heard(End(v=1, pid=7, at=2.0, error="OutOfMemoryError", message=message, out_of_memory=True))
+    job = JOB.heard(messages.End(v=1, pid=7, at=2.0, error="OutOfMemoryError", message=message, out_of_memory=True))
     finished = completed("python", "train.py", jobs=(job,))
     print_report(finished, seen_in(finished, None), None)
     said = capsys.readouterr().err

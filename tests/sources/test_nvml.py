@@ -26,7 +26,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import METRICS, Absence, PcieTraffic, Sample, decode_sample, encode_sample
 from vramtui.sources.nvidia_smi import parse_value
 from vramtui.sources.nvml.calls import Caller
-from vramtui.sources.nvml.metrics import CALL, BusyProcesses
+from vramtui.sources.nvml.device import CALL, BusyProcesses
 from vramtui.sources.nvml.processes import accounting_modes
 
 

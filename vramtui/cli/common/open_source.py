@@ -108,12 +108,12 @@ def open_source(
         host = DemoSource()
 
         def jobs() -> "tuple[ObservedJob, ...]":
-            from vramtui.cli.common.demo_probe import demo_jobs
+            from vramtui.cli.common.demo_jobs import demo_jobs
 
             return demo_jobs(host)
 
         def reports() -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-            from vramtui.cli.common.demo_probe import demo_jobs
+            from vramtui.cli.common.demo_jobs import demo_jobs
 
             now = host.began + host.elapsed
             yield from ((now - before, demo_jobs(host, before)) for before in BEFORE)

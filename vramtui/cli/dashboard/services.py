@@ -221,7 +221,7 @@ class DemoPast:
     def runs(self) -> "tuple[StoredRun, ...]":
         """A fortnight of somebody's work."""
         if self._runs is None:
-            from vramtui.cli.dashboard.demo_runs import demo_runs
+            from vramtui.cli.common.demo_jobs import demo_runs
 
             self._runs = demo_runs(self._now, DEMO_HOST)
         return self._runs

@@ -1,20 +1,182 @@
 """One card (and its MIG instances) as NVML reports it, from tick to tick."""
 
+import ctypes
+import struct
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 import msgspec
 import pynvml
 
+from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.counters import CardCounters
-from vramtui.agent.stream import PROFILE
+from vramtui.agent.nvml import HOST_TOTAL, possible_sizes
+from vramtui.agent.stream import NUMBERS, PROFILE, THROTTLING, THROTTLING_CALLS
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
-from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
+from vramtui.core.observation.bounded_samples import MOST_DEVICES, MOST_PROCESSES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
-from vramtui.sources.nvml import metrics as nvml_metrics
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
 from vramtui.sources.nvml.processes import Accounts, ProcessList, ProcessLists
+
+CALL = "nvmlDeviceGetProcessUtilization"
+# Nothing has run since the last samples; drivers report a count of 0 as a success without an answer.
+_NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
+_RECORD = struct.Struct("=I4xQI12x")  # nvmlProcessUtilizationSample_t: pid, time, and percent of the first engine
+_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
+
+
+class BusyProcesses:
+    """Reads the samples of one card since the last read: the driver keeps one for each process that ran anything
+    within its last period (nvml.h).
+    """
+
+    def __init__(self) -> None:
+        self._since = 0
+        self._can = True
+
+    def read(self, caller: Caller, device: Device) -> Mapping[int, int] | None:
+        """Return SM % by pid of the processes that it is not 0 of; None if this device does not report it."""
+        if not self._can:
+            return None
+        caller.call = CALL
+        try:
+            records = self._records(device)
+        except pynvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            if code in _NONE:
+                return {} if self._since else None
+            self._can = code not in _NEVER
+            if self._can:
+                caller.absence(CALL, error)
+            return None
+        latest: dict[int, tuple[int, int]] = {}
+        since = self._since
+        for pid, at, share in _RECORD.iter_unpack(records):
+            # Some drivers fill in old records.
+            if at > since and share <= 100 and pid and (pid not in latest or latest[pid] < (at, share)):
+                latest[pid] = (at, share)
+        self._since = max([since, *(at for at, _ in latest.values())])
+        return {pid: share for pid, (_, share) in latest.items() if share}
+
+    def _records(self, device: Device) -> memoryview:
+        """Return the samples as the driver writes them: pynvml's objects for a thousand processes take ten times as
+        long to read.
+
+        Raises:
+            pynvml.NVMLError: there are none, or the device does not report them.
+        """
+        call = getattr(pynvml.nvmlLib, CALL, None)
+        if call is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        count = ctypes.c_uint(0)
+        code = call(device, None, ctypes.byref(count), ctypes.c_ulonglong(self._since))
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
+            buffer = ctypes.create_string_buffer(count.value * _RECORD.size)
+            code = call(device, buffer, ctypes.byref(count), ctypes.c_ulonglong(self._since))
+            if code == pynvml.NVML_SUCCESS:
+                return memoryview(buffer)[: count.value * _RECORD.size]
+        raise pynvml.NVMLError(code)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Fields of `core.readings.Gpu` and the calls that fill them, the newest first."""
+
+    fields: tuple[str, ...]
+    calls: tuple[str, ...]
+    arguments: tuple[int, ...] = ()
+    convert: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
+
+
+def _number(field: str, *older_calls: str) -> Metric:
+    """A field of one call, with the agent's call and unit."""
+    call, arguments, divisor = NUMBERS[field]
+    return Metric((field,), (call, *older_calls), arguments, lambda value: (value / divisor if divisor > 1 else value,))
+
+
+def _text(field: str, call: str) -> Metric:
+    return Metric((field,), (call,), convert=lambda text: (printable(text),))
+
+
+CHANGING: Final = (
+    Metric(
+        ("utilization", "memory_utilization"),
+        ("nvmlDeviceGetUtilizationRates",),
+        convert=lambda rates: (rates.gpu, rates.memory),
+    ),
+    *map(_number, ("power_watts", "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz")),
+    Metric(
+        ("throttle_reasons",),
+        THROTTLING_CALLS,
+        convert=lambda bits: (tuple(word for bit, word in THROTTLING if bits & bit),),
+    ),
+)
+# The last three change, but only details show them: three of seventeen calls of a look at a card.
+RARELY_CHANGING: Final = (
+    _number("power_limit_watts", "nvmlDeviceGetPowerManagementLimit"),
+    Metric(
+        ("ecc_errors",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    ),
+    *map(_number, ("fan_percent", "pcie_generation", "pcie_width")),
+)
+NEVER_CHANGING: Final = (
+    _text("name", "nvmlDeviceGetName"),
+    _text("uuid", "nvmlDeviceGetUUID"),
+    Metric(
+        ("pci_bus_id",),
+        ("nvmlDeviceGetPciInfo",),
+        convert=lambda pci: (
+            printable(pci.busId.decode(errors="replace") if isinstance(pci.busId, bytes) else pci.busId),
+        ),
+    ),
+    Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
+)
+NOT_OF_AN_INSTANCE: Final = (*(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields), *COUNTED)
+
+
+def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) -> tuple[Fields, Absences]:
+    """Return the values that could be read, and the reasons for the others."""
+    values: Fields = {}
+    absent: Absences = {}
+    for metric in metrics:
+        answer, absence = caller.ask_first(metric.calls, device, *metric.arguments)
+        if absence is not None:
+            absent.update(dict.fromkeys(metric.fields, absence))
+            continue
+        try:
+            converted = metric.convert(answer)
+        except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
+            converted = (None,) * len(metric.fields)
+        for field, value in zip(metric.fields, converted, strict=True):
+            if is_possible(field, value):
+                values[field] = value
+            else:
+                absent[field] = Absence.FAILED
+    return values, absent
+
+
+def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
+    """Read memory by version 2 of the call, or by version 1 if the driver has no other.
+
+    A device without memory of its own says so, or says 0 or the host's: it shares that, and only `unified` is known.
+    """
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
+    absent: Absences = {}
+    if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+        absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
+    if absence is Absence.NOT_SUPPORTED or (absence is None and info.total in (0, HOST_TOTAL)):
+        return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
+    if absence is not None:
+        return Memory(), {"memory": absence}
+    known, impossible = possible_sizes(
+        {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
+    )
+    return msgspec.convert(known, Memory), absent | {name: Absence(why) for name, why in impossible.items()}
+
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
@@ -122,7 +284,7 @@ class _Pace:
 class _Tier:
     """Metrics that are asked for at the same pace, with their last answers."""
 
-    def __init__(self, metrics: tuple[nvml_metrics.Metric, ...], every: float, looks: int = 1) -> None:
+    def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
         self._metrics, self._pace = metrics, _Pace(every, looks)
         self.values: Fields = {}
         self.absent: Absences = {}
@@ -133,7 +295,7 @@ class _Tier:
         if not self._pace.is_due(now):
             return False
         before = len(caller.problems)
-        self.values, self.absent = nvml_metrics.read_metrics(caller, device, self._metrics)
+        self.values, self.absent = read_metrics(caller, device, self._metrics)
         self.problems = caller.problems[before:]
         del caller.problems[before:]
         self._pace.note(now, self.absent.keys())
@@ -171,7 +333,7 @@ def _gone(index: int, identity: Fields, reason: str, absence: Absence) -> Device
         **identity,
         state="lost" if absence is Absence.LOST else "failed",
         reason=reason,
-        absent=dict.fromkeys(("memory", "processes", *nvml_metrics.NOT_OF_AN_INSTANCE), absence),
+        absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), absence),
     )
     return DeviceReading(gpu=gpu, listing=ProcessList(absent=absence))
 
@@ -241,15 +403,15 @@ class CardReader:
 
     def _forget(self) -> None:
         self._handle: Device = None
-        self._static = _Tier(nvml_metrics.NEVER_CHANGING, float("inf"))
-        self._rare = _Tier(nvml_metrics.RARELY_CHANGING, RARE_EVERY, RARE_LOOKS)
-        self._changing = _Tier(nvml_metrics.CHANGING, METRICS_EVERY)
+        self._static = _Tier(NEVER_CHANGING, float("inf"))
+        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY, RARE_LOOKS)
+        self._changing = _Tier(CHANGING, METRICS_EVERY)
         self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
         self._knows_instances = True
         self._lists: dict[str, ProcessLists] = {}
         self._accounts = Accounts()
-        self._busy = nvml_metrics.BusyProcesses()
+        self._busy = BusyProcesses()
         self._shares: Mapping[int, int] | None = None
         self.counters.begin_anew()
         self._counted: Fields = {}
@@ -286,7 +448,7 @@ class CardReader:
         parts = []
         used: dict[int | str, int] = {}
         for instance in self._instances:
-            memory, absent = nvml_metrics.read_memory(self.caller, instance.handle)
+            memory, absent = read_memory(self.caller, instance.handle)
             listing = self._list(instance.uuid, instance.handle, memory)
             gpu = Gpu(
                 index=self.index,
@@ -297,12 +459,12 @@ class CardReader:
                 pci_bus_id=self._static.values.get("pci_bus_id"),
                 mig_parent=self.identity["uuid"],
                 mig_profile=instance.profile,
-                absent={**dict.fromkeys(nvml_metrics.NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
+                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
             )
             parts.append(DeviceReading(gpu=gpu, listing=listing))
             if memory.used is not None:
                 used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used
-        memory, absent = nvml_metrics.read_memory(self.caller, self._handle)
+        memory, absent = read_memory(self.caller, self._handle)
         listing = self._list(self.identity["uuid"], self._handle, memory)
         if parts:
             below = {pid for part in parts for pid in part.listing.uses}

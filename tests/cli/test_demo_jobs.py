@@ -1,6 +1,6 @@
 from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.cli.common.demo_probe import demo_jobs
+from vramtui.cli.common.demo_jobs import demo_jobs
 from vramtui.monitor.jobs import observed_beside
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
