@@ -118,13 +118,24 @@ def test_the_document() -> None:
 
 
 ASKS = "import torch\nwidth = int(input('How wide? '))\nx = torch.ones(width, 256, device='cuda')\n"
+TRAINS = """net, load = torch.nn.Linear(256, 1, device='cuda'), torch.utils.data.DataLoader
+for epoch in range(9):
+    for batch in load(range(8)):
+        net(x).mean().backward()
+        torch.optim.SGD(net.parameters()).step()
+    [x.repeat(len(batch), 1) for batch in load(range(64), 64)]
+"""
 
 
-def test_a_script_reads_what_is_piped_in(folder: Path) -> None:
-    write(folder, "asks.py", ASKS)
-    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--engine", "fake", "--json", "asks.py"]
-    done = subprocess.run(command, input="4096\n", cwd=folder, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["gpus"][0]["result"]["peak_allocated"] == 4096 * 1024
+@pytest.mark.parametrize("line", ["cat answers | {}", "{} < answers"])
+def test_each_run_of_a_script_reads_what_is_piped_in(folder: Path, line: str) -> None:
+    """The second is on the other GPU, and those that see the rest of its epoch come after each."""
+    write(folder, "asks.py", ASKS + TRAINS)
+    write(folder, "answers", "4096\n")
+    command = line.format(f"{sys.executable} -m vramtui dry-run --gpu H100,A100 --engine fake --json asks.py")
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, check=True)  # noqa: S602 - as a person
+    for answer in json.loads(done.stdout)["gpus"]:
+        assert answer["result"]["peak_allocated"] > 64 * 4096 * 1024
 
 
 @pytest.mark.usefixtures("warm_children")

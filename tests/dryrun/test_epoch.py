@@ -90,6 +90,20 @@ def test_engine_cuda_runs_it_too(tmp_path: Path, kind: str) -> None:
     assert (found["steps"], found["exit_code"], found["bounded"]) == (3, 0, False)
 
 
+LEAVES = """
+from os import environ, listdir
+left = listdir(folder := environ["TORCHINDUCTOR_CACHE_DIR"])
+for name in ("code", "of.best_config"):
+    open(f"{folder}/{name}", "w")
+"""
+
+
+@pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")
+def test_runs_share_compiled_code_but_not_what_was_chosen_by_trying(tmp_path: Path) -> None:
+    found = dry_run(tmp_path, LEAVES + job(then="net(batch.cuda().repeat(1, 64 << 10 * (left == ['code'])))"))
+    assert found["peak_allocated"] > GIB
+
+
 @pytest.mark.usefixtures("warm_children")
 def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_path: Path) -> None:
     full = traced(tmp_path, job(larger=24, longest=4096), memory=3 * GIB // 4)

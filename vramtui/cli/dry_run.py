@@ -61,6 +61,7 @@ def dry_run(
     from vramtui.cli.common.settings import cache_dir, settings_in_force
     from vramtui.cli.run.placement import open_listener
     from vramtui.core.estimate.fits import SIGNS
+    from vramtui.dryrun.child import input_ahead
     from vramtui.dryrun.command import DryRunDocument, engine_of, host_note, prepared
     from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.job_command import DryRunJob, RunTools
@@ -85,6 +86,7 @@ def dry_run(
             keep_files=keep_files,
             show_output=show_output,
             keyboard=keyboard,
+            typed=b"" if keyboard is None else input_ahead(keyboard),
         ),
         python,
     )
@@ -96,6 +98,7 @@ def dry_run(
     for asked in gpus:
         exit_codes.show_progress("" if show_output or json else "dry run: the job runs")
         answers.append(run(job, asked, engine, tools))
+        job = msgspec.structs.replace(job, keyboard=None)  # the next run is given what there was
         engine = answers[-1].result.engine if answers[-1].result else engine
     result, largest = answers[0].result, None
     if largest_batch and len(gpus) == 1 and result is not None and result.verdict == "does not fit":

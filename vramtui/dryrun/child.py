@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
+import stat
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, format_bytes
+from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.probe.socket_dir import RUN, SOCKET
 
 if TYPE_CHECKING:
@@ -154,6 +157,17 @@ def kills_for_memory() -> list[bytes]:
     return re.findall(rb"^oom_kill \d+", read_file(f"{SYSTEM}/proc/vmstat"), re.MULTILINE)
 
 
+def input_ahead(descriptor: int) -> bytes:
+    """Read what a file, from its position on, or a pipe has for now, up to 1 MiB, and leave it there; else empty."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return os.pread(descriptor, MIB, os.lseek(descriptor, 0, os.SEEK_CUR))
+        copy, end = os.pipe()
+        with os.fdopen(copy, "rb") as copied, os.fdopen(end, "wb"):
+            return copied.read(max(0, ctypes.CDLL(None).tee(descriptor, end, MIB, os.SPLICE_F_NONBLOCK)))
+    return b""
+
+
 def run_supervised(
     job: DryRunJob,
     command: Sequence[str],
@@ -176,16 +190,19 @@ def run_supervised(
 
     before = memory_for_jobs()
     try:
-        keeper = subprocess.Popen(  # noqa: S603 - the person's own command
-            command,
-            env=environment,
-            cwd=job.folder,
-            stdin=subprocess.DEVNULL if job.keyboard is None else job.keyboard,
-            stdout=2 if output is None else output,
-            stderr=2 if output is None else output,
-            # Ctrl-C is for this process, which then ends the job.
-            start_new_session=True,
-        )
+        with tempfile.TemporaryFile() as typed:
+            typed.write(job.typed)
+            typed.seek(0)
+            keeper = subprocess.Popen(  # noqa: S603 - the person's own command
+                command,
+                env=environment,
+                cwd=job.folder,
+                stdin=(typed if job.typed else subprocess.DEVNULL) if job.keyboard is None else job.keyboard,
+                stdout=2 if output is None else output,
+                stderr=2 if output is None else output,
+                # Ctrl-C is for this process, which then ends the job.
+                start_new_session=True,
+            )
     except OSError as error:
         raise UserError(f"the job cannot be started: {os_reason(error)}") from None
     try:

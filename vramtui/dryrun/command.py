@@ -209,7 +209,11 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
     """
     device, count = gpu
     name = device.name if count == 1 else f"{count}x{device.name}"
-    with tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryDirectory(prefix="vramtui-shared-", ignore_cleanup_errors=True) as shared,
+    ):
+        job = replace(job, shared=shared)
         how = job, device, count, tools, None if job.show_output else output
         try:
             result = _by_cuda(*how) if engine == "cuda" else _by_fake(*how)
@@ -227,7 +231,7 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             if is_full and engine == "cuda":
                 full = f"with engine cuda {refused[0] if refused else error}"
                 if job.engine is None:
-                    return dry_run(job, gpu, "fake", tools, full)
+                    return dry_run(replace(job, keyboard=None), gpu, "fake", tools, full)
                 error = UserError(f"{full}; {WAYS}")
             lines, last = last_words(printed)
             # A job whose time was over has none in what it printed last, unless that is an exception.
@@ -269,7 +273,7 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
-    began, kills = time.monotonic(), kills_for_memory()
+    began, kills, again = time.monotonic(), kills_for_memory(), replace(job, keyboard=None)
     ran = run_cuda(job, device, count, tools, output)
     if ran.code == KILLED and not ran.ended_after:
         if kills and kills == kills_for_memory():
@@ -284,12 +288,12 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             raise
         if job.other_numbers and any(place.takes_all for place in ran.places):
             with contextlib.suppress(UserError), tempfile.TemporaryFile() as unread:  # a mask may say what is over
-                return _by_cuda(replace(job, other_numbers=EMPTY), device, count, tools, unread)
+                return _by_cuda(replace(again, other_numbers=EMPTY), device, count, tools, unread)
         if job.other_numbers:
             raise
         # It may have divided by a number that reads as zero, or taken its logarithm.
-        return _by_cuda(replace(job, other_numbers=NUMBERS[0][1]), device, count, tools, output)
-    again = replace(job, timeout=2 * seconds + LONGER, keyboard=None, other_way=None)
+        return _by_cuda(replace(again, other_numbers=NUMBERS[0][1]), device, count, tools, output)
+    again = replace(again, timeout=2 * seconds + LONGER, other_way=None)
 
     def rerun(what: str, **how: str | bool) -> tuple[CudaRun, DryRun]:
         if tools.progress is not None:

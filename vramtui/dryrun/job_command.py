@@ -207,10 +207,10 @@ _OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, 
 class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to run without its GPU: a command as a shell takes it, where a Python file is enough; its engine, None:
     `cuda` if its PyTorch is a CUDA build, else `fake`; optimizer steps after which it is ended, 0: at its own end, and
-    whether it goes on to the end of their epoch, made short; the descriptor that its standard input reads, if any;
-    whether others go first; the `EVERY:FILE:LINE` whose guessed condition goes the other way, each time or each second,
-    None: none is tried, empty: each is; which numbers are read for unknown ones, one of `reads.NUMBERS`; and bytes of
-    convolutions' workspaces, by the probe's keys.
+    whether it goes on to the end of their epoch, made short; the descriptor that its standard input reads, if any, or
+    else what it is given there; a folder that all its runs share; whether others go first; the `EVERY:FILE:LINE` whose
+    guessed condition goes the other way, each time or each second, None: none is tried, empty: each is; which numbers
+    are read for unknown ones, one of `reads.NUMBERS`; and bytes of convolutions' workspaces, by the probe's keys.
     """
 
     words: tuple[str, ...]
@@ -223,6 +223,8 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     keep_files: bool = False
     show_output: bool = False
     keyboard: int | None = None
+    typed: bytes = b""
+    shared: str = ""
     is_idle: bool = False
     other_way: str | None = ""
     other_numbers: str = ""

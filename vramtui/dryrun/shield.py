@@ -605,14 +605,16 @@ ENDED = (signal.SIGTERM, ORPHANED, signal.SIGCHLD)
 KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
 
 
-def supervised(command: Sequence[str], left: Sequence[str], *, scratch: str = "", reports: str = "") -> list[str]:
+def supervised(
+    command: Sequence[str], left: Sequence[str], *, scratch: str = "", reports: str = "", shared: str = ""
+) -> list[str]:
     """The command of a process that runs `command` and ends all that it started, also when this one ends; if this one
     was killed it removes the folders `left`. `scratch` is an empty folder for what the job writes, or empty if the job
-    is not to be shielded; `reports` is written itself, with a report of each process that used CUDA.
+    is not to be shielded; `reports`, with a report of each process that used CUDA, and `shared` are written themselves.
     """
-    unchanged = [one for one in (reports, listeners_folder()) if Path(one).is_dir()]
-    order = {"parent": os.getpid(), "scratch": scratch, "unchanged": unchanged, "left": left, "reports": reports}
-    return [sys.executable, "-I", "-c", KEEPER, _PACKAGE, json.dumps(order), *command]
+    unchanged = [one for one in (reports, shared, listeners_folder()) if one and Path(one).is_dir()]
+    order = {"parent": os.getpid(), "scratch": scratch, "unchanged": unchanged, "reports": reports}
+    return [sys.executable, "-I", "-c", KEEPER, _PACKAGE, json.dumps(order | {"left": [*left, shared]}), *command]
 
 
 def end_supervised(keeper: Any) -> int:

@@ -57,6 +57,7 @@ ON_CARD_NOTE = (
 )
 UNRUN, UNSEEN = "the other way did not end in time", "a size or an index may be made of it"
 MOST_PLACES = 5
+COMPILED = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
 ALL_TAKEN = "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
@@ -162,7 +163,13 @@ def run_cuda(job: DryRunJob, device: Device, gpus: int, tools: RunTools, output:
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(cards.announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
-        command = supervised(job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder)
+        if job.shared and not job.keep_files:  # what one run compiled, the next ones need not
+            environment = dict.fromkeys(COMPILED, job.shared) | environment
+            for chosen in Path(job.shared).rglob("*.best_config"):  # but they try the same kernels, which takes memory
+                chosen.unlink()
+        command = supervised(
+            job.words, (folder, scratch), scratch="" if job.keep_files else scratch, reports=folder, shared=job.shared
+        )
         code = run_supervised(job, command, environment, output, tools.cancel, lambda: time.monotonic() > until + GRACE)
         is_ended = time.monotonic() >= until
         reports, (places, convolutions) = cards.read_reports(Path(folder)), read_places(Path(folder))

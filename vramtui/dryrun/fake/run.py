@@ -82,7 +82,7 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
     if job.other_way is None or request.keep_files:
         return result
-    again, quiet, own = replace(job, timeout=2 * seconds + LONGER), replace(tools, progress=None), result
+    again, quiet, own = replace(job, timeout=2 * seconds + LONGER, keyboard=None), replace(tools, progress=None), result
     with tempfile.TemporaryFile() as unread:
         if (reads.lines or reads.bounded) and (1 + len(NUMBERS)) * seconds < limit:
             result = by_other_runs(
