@@ -114,6 +114,9 @@ def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_
     keeping = traced(tmp_path, job(larger=1, late=99).replace("rows[:24]", "rows * 9"))
     assert "the 327 that did not run keep up to" in keeping.warnings[-1]
     assert keeping.bounded
+    decided = "pass\n        if net(batch.cuda()).sum() > 0:\n            torch.zeros(9 << 20, device='cuda')"
+    either = traced(tmp_path, job(larger=24, longest=600, late=3).replace("adam.zero_grad()", decided))
+    assert [high for _, high in either.bounds.values()] == [either.peak_allocated]
     failing = traced(tmp_path, job(late=33, longest=999, then="kept[99]"))
     assert (failing.peak_allocated, failing.after, failing.exit_code) == (alike.peak_allocated, "", 0)
 

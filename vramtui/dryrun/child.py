@@ -200,8 +200,7 @@ def run_supervised(
                 stdin=(typed if job.typed else subprocess.DEVNULL) if job.keyboard is None else job.keyboard,
                 stdout=2 if output is None else output,
                 stderr=2 if output is None else output,
-                # Ctrl-C is for this process, which then ends the job.
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the job
             )
     except OSError as error:
         raise UserError(f"the job cannot be started: {os_reason(error)}") from None

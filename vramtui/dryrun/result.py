@@ -157,7 +157,9 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
-        notes += [note for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
+        grown = max(0, rest.peak_allocated - own.peak_allocated)  # either way, as far as is known
+        also = f"\n  (figures of the steps; what the rest of the epoch takes, {format_bytes(grown)} more, comes on top)"
+        notes += [note + also * note.startswith(MAY_DEPEND) for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
         more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
         larger = ", and other epochs may have larger batches" * epoch.is_larger
@@ -174,7 +176,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
         own = msgspec.structs.replace(
             rest,
             timeline=tuple(rows),
-            bounds=rest.bounds | own.bounds,
+            bounds={line: (low, high + grown) for line, (low, high) in own.bounds.items()} | rest.bounds,
             bounded=own.bounded or rest.bounded,
             doubts=own.doubts,
             steps=own.steps,

@@ -108,8 +108,7 @@ def demo_estimate(preset: str, gpu: str) -> Estimate:
 
 
 HOUR, DAY = 3600.0, 86400.0
-DRIVER = "580.95.05"
-PIECE = 2 * MIB
+DRIVER, PIECE = "580.95.05", 2 * MIB
 
 
 class _Job(msgspec.Struct, frozen=True):
