@@ -17,7 +17,7 @@ from vramtui.app.fleet.screen import FleetModel
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, encode_sample
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession
-from vramtui.records.recording.decoder import LiveRecording
+from vramtui.records.recording.files import LiveRecording
 
 GIB = 1 << 30
 

@@ -27,8 +27,7 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Proces
 from vramtui.core.observation.snapshot import RecordedTick, device_of
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
-from vramtui.records.recording.decoder import RecordingHeader, read_recording
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter, read_recording
 
 GIB, MIB = 1 << 30, 1 << 20
 DAY = 86400

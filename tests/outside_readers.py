@@ -30,7 +30,7 @@ from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.config_json import parse_config
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import checked_preset
-from vramtui.records.recording.decoder import LiveRecording
+from vramtui.records.recording.files import LiveRecording
 from vramtui.records.run_history import RunHistory
 from vramtui.sources.probe_listener import decode_datagram
 from vramtui.sources.prometheus import PrometheusClient, past_samples, present, samples_of

@@ -40,7 +40,7 @@ from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import load_preset
 from vramtui.records.memory_snapshot import read_held_memory
-from vramtui.records.recording.decoder import read_recording
+from vramtui.records.recording.files import read_recording
 from vramtui.records.run_history import RunHistory
 
 LONGEST = 500  # characters of the sentence

@@ -10,7 +10,7 @@ from tests.fuzz.targets import CORPUS, EVERY, SEEDS, seeds, settings_of, shown
 from tests.properties import examples
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
-from vramtui.records.recording.decoder import LiveRecording
+from vramtui.records.recording.files import LiveRecording
 
 EXAMPLES = 60
 

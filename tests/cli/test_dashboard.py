@@ -18,8 +18,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets.settings import read_settings
-from vramtui.records.recording.decoder import RecordingHeader
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter
 from vramtui.sources.demo import DemoSource
 from vramtui.sources.host.signals import Signals
 

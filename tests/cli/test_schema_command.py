@@ -28,8 +28,7 @@ from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
 from vramtui.dryrun.command import DryRunDocument, GpuAnswer
 from vramtui.dryrun.result import DryRun, LiveAllocation
-from vramtui.records.recording.decoder import RecordingHeader
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB \

@@ -17,8 +17,7 @@ from vramtui.presets.reader import parse_preset
 from vramtui.presets.settings import read_settings, write_settings
 from vramtui.presets.whole_files import write_new, write_preset_text
 from vramtui.records.export.files import save_snapshot
-from vramtui.records.recording.decoder import RecordingHeader, read_recording
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.run_history import RunHistory
 
 OLD, NEW = "old", "new"

@@ -43,8 +43,7 @@ from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import find_problems, load_preset, parse_preset
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.memory_snapshot import read_held_memory
-from vramtui.records.recording.decoder import LiveRecording, RecordingHeader, read_recording
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import LiveRecording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.run_history import RunHistory
 from vramtui.sources.feed import LineDecoder, LineSplitter, LineTooLargeError
 from vramtui.sources.nvidia_smi import COLUMNS, NvidiaSmiSource, Output

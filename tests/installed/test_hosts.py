@@ -13,7 +13,7 @@ from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE, until
 from tests.stub.nvidia_smi import card, install
-from vramtui.records.recording.decoder import read_recording
+from vramtui.records.recording.files import read_recording
 
 FAKE = """#!{python}
 import os, sys, time

@@ -34,8 +34,7 @@ from tests.records.test_memory_snapshot import failed_snapshot
 from tests.test_docs import MESSAGE, PAGES, ROOT
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import RecordingHeader
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
 # What stands for something, and what stands for it here; then places that are not this folder's.

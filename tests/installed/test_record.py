@@ -27,8 +27,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import LiveRecording, Recording, RecordingHeader, read_recording
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import LiveRecording, Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.sources.feed import LineSplitter
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE, free_port, until
-from vramtui.records.recording.decoder import read_recording
+from vramtui.records.recording.files import read_recording
 
 SERVER = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 CLIENT = shutil.which("ssh")

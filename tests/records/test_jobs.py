@@ -23,9 +23,8 @@ from vramtui.core.observation.probe_messages import (
     ProbePhase,
 )
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import Recording, RecordingHeader, read_recording
-from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import Recording, RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.samples import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
 
 DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
 PHASES: tuple[ProbePhase, ...] = ("forward", "backward", "step")

@@ -11,9 +11,8 @@ from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import Recording, RecordingHeader, read_recording
+from vramtui.records.recording.files import Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.recording.samples import MOST_PREDICTIONS
-from vramtui.records.recording.writer import RecordingWriter
 
 PRESETS = bundled_presets()
 DEVICE = CARDS[DEFAULT_CARD]

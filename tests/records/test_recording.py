@@ -16,8 +16,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import FileLimits
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import RecordingHeader, open_recording, read_recording
-from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter, open_recording, read_recording
 
 HEADER = RecordingHeader(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
 HEAD = b'{"vramtui_recording":1}\n'
@@ -149,7 +148,7 @@ def test_what_a_newer_version_adds_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.records.recording.decoder.RECORDING", FileLimits(what="sample", size=1 << 20))
+    monkeypatch.setattr("vramtui.records.recording.files.RECORDING", FileLimits(what="sample", size=1 << 20))
     (tmp_path / "bomb").write_bytes(gzip.compress(b"[" * (8 << 20)))
     with pytest.raises(UserError, match=r"bomb, line 1: longer than any sample; is this a recording\?"):
         read_recording(tmp_path / "bomb")

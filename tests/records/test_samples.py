@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording import samples as recorded_samples
-from vramtui.records.recording.decoder import RecordingHeader, read_recording
+from vramtui.records.recording.files import RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.recording.samples import BLOCK, Samples, sample_in
-from vramtui.records.recording.writer import RecordingWriter
 
 
 def growing(count: int) -> tuple[Sample, ...]:

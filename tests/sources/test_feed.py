@@ -14,10 +14,8 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation import readings
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
-from vramtui.records.recording.jobs import MOST_LIVE
-from vramtui.records.recording.samples import MOST_WAITING
-from vramtui.records.recording.writer import RecordingEncoder
+from vramtui.records.recording.files import LiveRecording, RecordingEncoder, RecordingHeader
+from vramtui.records.recording.samples import MOST_LIVE, MOST_WAITING
 from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource, ReplaySource
 
 KEY = readings.ProcessKey("far", "GPU-0", 7, 1.0)
@@ -149,7 +147,7 @@ def test_lines_come_out_however_they_are_cut_and_many_hosts_begin_at_once() -> N
 
 HOSTS = """
 import sys, threading
-from vramtui.records.recording.decoder import LiveRecording
+from vramtui.records.recording.files import LiveRecording
 lines, found, together = sys.stdin.buffer.read().splitlines(), [], threading.Barrier(24)
 def host():
     live = LiveRecording()

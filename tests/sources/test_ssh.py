@@ -12,7 +12,7 @@ from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
-from vramtui.records.recording.decoder import LiveRecording
+from vramtui.records.recording.files import LiveRecording
 from vramtui.sources import ssh
 from vramtui.sources.ssh import job_hosts, srun_arguments
 

@@ -114,7 +114,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
 
         return DemoSource()
     if host is not None:
-        from vramtui.records.recording.decoder import LiveRecording  # noqa: PLC0415 - only for another host
+        from vramtui.records.recording.files import LiveRecording  # noqa: PLC0415 - only for another host
         from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - only for another host
 
         names = host_names([host], {})

@@ -135,8 +135,7 @@ class _Recording(threading.Thread):
         from vramtui.monitor.jobs import matcher_of_library
         from vramtui.monitor.session import MonitorSession
         from vramtui.presets import PresetLibrary
-        from vramtui.records.recording.decoder import RecordingHeader
-        from vramtui.records.recording.writer import RecordingWriter
+        from vramtui.records.recording.files import RecordingHeader, RecordingWriter
 
         opened = self._opened
         sampler = fast_sampler_for(opened.source, self._targets)

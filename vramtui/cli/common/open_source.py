@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import Snapshot
     from vramtui.monitor.jobs import EarlierSamples
     from vramtui.monitor.session import MonitorSession, RecordedPeaks
-    from vramtui.records.recording.decoder import Recording
+    from vramtui.records.recording.files import Recording
     from vramtui.sources.probe_listener import ProbeListener
 
 
@@ -84,14 +84,14 @@ def open_source(
     if len(asked) > 1:
         raise UserError(f"{' and '.join(asked)} show different things; give one of them")
     if feed is not None:
-        from vramtui.records.recording.decoder import LiveRecording
+        from vramtui.records.recording.files import LiveRecording
         from vramtui.sources.feed import PipeSource
 
         live = LiveRecording()
         pipe = PipeSource(open_descriptor(feed), "standard input" if feed == STANDARD_INPUT else feed, live)
         return OpenedSource(pipe, jobs=live.jobs, peaks=live.peaks, elsewhere=True)
     if replay is not None:
-        from vramtui.records.recording.decoder import open_recording, read_recording
+        from vramtui.records.recording.files import open_recording, read_recording
 
         progress = ReadingProgress(replay)
         try:
@@ -276,7 +276,7 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
             for name in hosts
         }
     from vramtui.cli.common.settings import settings_in_force
-    from vramtui.records.recording.decoder import LiveRecording
+    from vramtui.records.recording.files import LiveRecording
     from vramtui.sources import ssh
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]

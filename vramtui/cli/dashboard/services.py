@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vramtui.dryrun.result import JobCommand, Progress
     from vramtui.dryrun.traces import FinishedTrace, JobTrace
     from vramtui.monitor.fleet import Fleet
-    from vramtui.records.recording.writer import RecordingWriter
+    from vramtui.records.recording.files import RecordingWriter
     from vramtui.records.run_history import RunHistory
 
 
@@ -45,8 +45,7 @@ TRIES = 100  # names that may be taken already
 def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingWriter":
     """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist."""
     from vramtui.records.export.files import file_stem
-    from vramtui.records.recording.decoder import RecordingHeader
-    from vramtui.records.recording.writer import RecordingWriter
+    from vramtui.records.recording.files import RecordingHeader, RecordingWriter
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

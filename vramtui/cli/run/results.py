@@ -36,7 +36,7 @@ from vramtui.monitor.predictor import LazyDefault, Predictor
 from vramtui.monitor.session import MonitorSession, job_matcher
 
 if TYPE_CHECKING:
-    from vramtui.records.recording.writer import RecordingWriter
+    from vramtui.records.recording.files import RecordingWriter
 
 
 class GpuWatch:
@@ -68,12 +68,12 @@ class GpuWatch:
         self._writer: RecordingWriter | None = None
         if record is not None:
             from vramtui.cli.common.settings import versions
-            from vramtui.records.recording import decoder, writer
+            from vramtui.records.recording import files
 
             first = source.read()
             self._session.ingest(first)
-            header = decoder.RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
-            self._writer = writer.RecordingWriter(record, header)
+            header = files.RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
+            self._writer = files.RecordingWriter(record, header)
 
     @property
     def last(self) -> Sample | None:
