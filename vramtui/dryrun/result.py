@@ -151,8 +151,9 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     notes, is_known = [*own.warnings], epoch.looked == epoch.length
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
     until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
-    seen = f"its first epochs, made short ({epoch}),"
-    unseen = "" if epoch.others else "; an evaluation was not seen"
+    epochs = "its first epochs" if epoch.is_cut or until else "all its epochs"
+    seen, unseen = f"{epochs}, made short ({epoch}),", "; an evaluation was not seen"
+    unseen = "" if epoch.others or not (epoch.is_cut or until) else unseen
     after = f"{seen} took no more{until}{unseen}"
     is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
@@ -164,7 +165,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
         more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
         larger = ", and other epochs may have larger batches" * epoch.is_larger
         notes.append(f"{seen} took {more}; a whole epoch may reserve more{larger}")
-        after = f"its first epochs were made short{unseen}"
+        after = f"{epochs} were made short{unseen}"
         rows = list[TraceRow]()
         for row in rest.timeline:  # passes of an evaluation are one
             twin = next((at for at in (-2, -1) if len(rows) > 1 and row.phase == rows[at].phase), None)
@@ -180,6 +181,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
             bounded=own.bounded or rest.bounded,
             doubts=own.doubts,
             steps=own.steps,
+            cut_short=own.cut_short,
             unknown=own.unknown,
             ended_after=None,
             exit_code=own.exit_code if rest.out_of_memory is None else rest.exit_code,
@@ -218,8 +220,8 @@ def _moment(phase: str, step: int) -> str:
 
 class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of the DataLoader that trains: looked at, and all, if that is known; whether a larger one than those of
-    the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; and by how many bytes
-    each of the last ones left more than the one before, with so many left to run.
+    the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how many bytes each
+    of the last ones left more than the one before, with so many left to run; and whether later epochs were cut off.
     """
 
     looked: int
@@ -229,6 +231,7 @@ class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     others_length: int
     grown: int
     left: int
+    is_cut: bool
 
     def __str__(self) -> str:
         of = f"{self.length:,}" if self.looked == self.length else f"{self.looked:,} of {self.length or 'its'}"

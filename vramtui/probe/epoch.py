@@ -5,6 +5,7 @@ from __future__ import annotations  # Python 3.8, which a job may run under, kno
 import contextlib
 import gc
 import math
+import os
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ EPOCHS, MORE_STEPS = 2, 8  # as memory may be kept from one to the next; and ste
 MOST_LOOKED, SECONDS, SHORTLY = 10_000, 5.0, 1.0  # batches that are looked at, and how long; shortly if all are alike
 GROWN = 4  # batches that show by how much each leaves more than the one before
 LATE = 30.0  # seconds from the last step asked for, after which each loop gives one batch, and no epoch more begins
+LATER = 5.0  # seconds for epochs after those, as of layers that train later, or to the job's own end
 
 # Numbers of steps, or of epochs, after which a library's loop evaluates (transformers 5.23, Lightning 2.6).
 EVALUATES = {
@@ -50,8 +52,8 @@ class _Loop:
 
 class Epoch:
     """Watches the loops over DataLoaders. Once the job has taken its steps, the one that it trains with gives the
-    largest of its batches and ends; those behind it give their first ones, their largest, and end; so does one epoch
-    more.
+    largest of its batches and ends; those behind it give their first ones, their largest, and end; so do all in one
+    epoch more, and in those that time is left for. `is_cut` is whether the job was ended before its own end.
     """
 
     def __init__(self, torch: Any, allocated: Any, *, is_short: bool) -> None:
@@ -60,9 +62,10 @@ class Epoch:
         self._others: dict[int, _Loop] = {}  # by their data
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
-        self._loads = self._steps = 0
+        self._loads, self.is_cut = 0, False
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
-        self._began = math.inf
+        # Steps that were taken when the last pass over the DataLoader that trains ended; when it all began, and is over.
+        self._steps = self._began = self._until = math.inf
 
     @property
     def _used(self) -> _Loop | None:
@@ -73,7 +76,7 @@ class Epoch:
     def goes_on(self, steps: int) -> bool:
         """Return whether the job, which has taken its steps, goes on to the end of its epoch."""
         if self._training is None and self._is_short:
-            self._training, self._steps, self._began = self._used, steps, time.monotonic()
+            self._training, self._began = self._used, time.monotonic()
             first = self._training.first if self._training else 0
             loops = [one for one in self._loops.values() if one.last >= first]  # that take turns or go together
             for one in gc.get_objects():
@@ -81,12 +84,25 @@ class Epoch:
                     if type(getattr(one, name, None)) in (int, float):
                         setattr(one, name, 1)
             self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
-        return self._training is not None and steps < self._steps + MORE_STEPS
+        self._steps = min(self._steps, steps)
+        self.is_cut = self._training is None or steps >= self._steps + MORE_STEPS
+        return not self.is_cut
 
-    @property
     def is_over(self) -> bool:
         """Return whether enough passes over the DataLoader that trains have ended: the next backward is of another."""
-        return max(self._ended.values(), default=0) >= (1 if self._is_late else EPOCHS)
+        self.is_cut = self._passes >= 1 if self._is_late else time.monotonic() > self._until
+        return self.is_cut
+
+    def _end_pass(self, loop: _Loop) -> None:
+        if id(loop.sampler) in self._ended:
+            self._ended[id(loop.sampler)] += 1
+            self._steps = math.inf  # counted from the next one on
+            if self._passes == EPOCHS and self._until == math.inf:  # ranks end after the same steps
+                self._until = time.monotonic() + LATER * ("RANK" not in os.environ)
+
+    @property
+    def _passes(self) -> int:
+        return max(self._ended.values(), default=0)
 
     @property
     def _is_late(self) -> bool:
@@ -107,13 +123,14 @@ class Epoch:
         trains = self._training is not None and id(loop.sampler) in self._ended
         if self._training is not None and not trains:
             self._others.setdefault(id(loop.data), loop)
-        if self._training is None or loop.ran < (1 if trains or self._is_late else BATCHES):
+        is_known = trains or (self._passes > EPOCHS and self._others.get(id(loop.data)) is not loop)
+        if self._training is None or loop.ran < (1 if is_known or self._is_late else BATCHES):
             loop.allocated.append(self._allocated())
             try:
                 batch = plain(iterator)
             except StopIteration:
                 loop.is_whole = True
-                self._ended.update([id(loop.sampler)] * trains)
+                self._end_pass(loop)
                 raise
             self._meet(loop, batch)
             self._loads += 1
@@ -124,7 +141,7 @@ class Epoch:
         batch = None if loop.is_drained else self._largest(plain, iterator, loop)
         loop.is_drained = True
         if batch is None:
-            self._ended.update([id(loop.sampler)] * trains)
+            self._end_pass(loop)
             raise StopIteration
         loop.ran += 1
         return batch
@@ -143,7 +160,7 @@ class Epoch:
                 break
             size = self._meet(loop, batch)
             is_alike = is_alike and size == before
-            is_in_time = is_in_time and time.monotonic() < began + (SHORTLY if is_alike else SECONDS)
+            is_in_time = is_in_time and time.monotonic() < min(began + (SHORTLY if is_alike else SECONDS), self._until)
             if size > most:
                 largest, most = batch, size
         loop.is_larger = most > before
@@ -173,4 +190,5 @@ class Epoch:
             "others_length": sum(one.ran + one.left for one in others),
             "grown": keeps.grown * (keeps is not loop),
             "left": keeps.left,
+            "is_cut": self.is_cut,
         }

@@ -126,7 +126,7 @@ class ProbeSession:
     def turn(self, phase: str) -> None:
         if _is_data_worker():
             return
-        if phase == "backward" and self._epoch.is_over:  # it is of the next epoch
+        if phase == "backward" and self._epoch.is_over():  # it is of the next epoch
             self.leave()
         self._begin()
         if phase == "backward" and self._phase in {"build", "input"}:

@@ -158,7 +158,7 @@ class TraceRecorder:
     def _go_backward(self, plain: Any, *args: Any, **kwargs: Any) -> None:
         is_outer, is_phase = not self._busy, not self._busy and self.now != "model"
         if is_phase:
-            if self._epoch.is_over:  # it is of the next epoch
+            if self._epoch.is_over():  # it is of the next epoch
                 raise TraceFinished
             if self.now in {"input", "zero_grad"}:
                 self._stop_if_enough()
