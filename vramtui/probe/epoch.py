@@ -64,7 +64,7 @@ class Epoch:
         self._training: _Loop | None = None
         self._loads, self.is_cut = 0, False
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
-        # Steps that were taken when the last pass over the DataLoader that trains ended; when it all began, and is over.
+        # Steps that were taken when the last pass over the DataLoader that trains ended; when it began, and is over.
         self._steps = self._began = self._until = math.inf
 
     @property
