@@ -75,19 +75,19 @@ class PeakHistory:
             frame = frame.f_back
         return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
-    def look_back(self, peak: int, running: tuple[str, int] = ("build", -1)) -> None:
+    def look_back(self, peak: int, running: tuple[str, int] = ("build", -1), slight: float = SLIGHT) -> None:
         """Summarise what was held at a new peak of so many bytes: later the history may have lost what led to it."""
-        if abs(peak - self._highest) > SLIGHT * self._highest:
+        if abs(peak - self._highest) > slight * self._highest:
             seen, self._running = self._torch.cuda.memory._snapshot(), running  # noqa: SLF001 - as above
             for at, events in enumerate(seen["device_traces"]):
                 blocks = [block for one in seen["segments"] if one["device"] == at for block in one["blocks"]]
-                if events:
+                if events and (slight or len(events) < MOST_EVENTS or at not in self._known):
                     self._known[at] = self.summarise(events, blocks if len(events) >= MOST_EVENTS else None)
             self._highest = peak
 
     def write(self, folder: str, peak: int, passes: dict[str, Any]) -> None:
         """Write that into `folder`, with the job's passes."""
-        self.look_back(peak)
+        self.look_back(peak, slight=0)
         for index, summary in self._known.items():
             if summary["events"] >= MOST_EVENTS:  # so it has lost some: PyTorch counts all
                 counted = self._torch.cuda.memory_stats(index).items()
