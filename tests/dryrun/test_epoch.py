@@ -29,8 +29,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 rows = [torch.zeros({longest} if at == {late} else 8, dtype=torch.long) for at in range(40)]
 padded = nn.utils.rnn.pad_sequence
-train = DataLoader(rows, 2, collate_fn=lambda some: padded(some, batch_first=True))
-test = DataLoader(rows[:24], {larger}, collate_fn=lambda some: padded(some, batch_first=True))
+load = lambda rows, size: DataLoader(rows, size, collate_fn=lambda some: padded(some, batch_first=True))
+train, test = load(rows, 2), load(rows[:24], {larger})
 net = nn.Sequential(nn.Embedding(64, 256), nn.Linear(256, 1024)).cuda()
 adam = torch.optim.Adam(net.parameters())
 for epoch in range({epochs}):
@@ -57,6 +57,7 @@ LATER: dict[str, dict[str, Any]] = {
     "the longest comes late": {"longest": 4096, "late": 33},
     "an evaluation has larger batches": {"larger": 24, "longest": 600, "late": 3},
     "results are kept until the next one": {"larger": 1, "longest": 400, "late": 21},
+    "each epoch has a DataLoader": {"then": "train = load([one.repeat(400 << epoch) for one in rows], 2)"},
     "a later epoch takes more": {"then": "net(batch.repeat(99, 99).cuda()) if epoch == 3 else None"},
 }
 

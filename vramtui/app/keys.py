@@ -25,8 +25,7 @@ SCREENS = (
     ScreenEntry("4", "history", "History", "History: past runs and their prediction errors"),
 )
 FIRST = SCREENS[0].name
-# With several hosts.
-FLEET = ScreenEntry("5", "fleet", "Fleet", "Fleet: every GPU of every host")
+FLEET = ScreenEntry("5", "fleet", "Fleet", "Fleet: every GPU of every host")  # with several hosts
 
 
 def _key(key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None) -> Binding:

@@ -21,8 +21,7 @@ from vramtui.core.base.colours import DARK, GROUND, LIGHT
 from vramtui.core.base.text import ascii_wanted, plain_text
 from vramtui.core.estimate.fits import FitVerdict
 
-# The colours of pictures are `core/base/colours.py`'s.
-_SHARED = {"vramtui-dark": DARK, "vramtui-light": LIGHT}
+_SHARED = {"vramtui-dark": DARK, "vramtui-light": LIGHT}  # the colours of pictures are `core/base/colours.py`'s
 
 
 def _theme(name: str, table: dict[str, Any]) -> Theme:

@@ -19,8 +19,7 @@ from vramtui.models.readers.bounded import read_plain
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.schema import Fault, Key, NotFinite, dotted, find_faults
 
-# Only needed for a preset with a problem.
-key_lines = late("vramtui.presets.toml_text:key_lines")
+key_lines = late("vramtui.presets.toml_text:key_lines")  # only needed for a preset with a problem
 
 BYTE_ORDER_MARK = "\ufeff"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -18,8 +18,7 @@ from vramtui.core.schema.preset import Preset
 SHOWN = 40
 # Guessing a word takes a millisecond, and more than a hundred unknown keys help no person.
 MOST_UNKNOWN, MOST_GUESSED, LONGEST_GUESSED = 100, 20, 80
-# A key of a preset: names of its tables, its own name, and numbers of items.
-Key = tuple[str | int, ...]
+Key = tuple[str | int, ...]  # a key of a preset: names of its tables, its own name, and numbers of items
 
 
 class NotFinite:

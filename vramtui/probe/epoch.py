@@ -89,7 +89,12 @@ class Epoch:
         return not self.is_cut
 
     def is_over(self) -> bool:
-        """Return whether enough passes over the DataLoader that trains have ended: the next backward is of another."""
+        """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the latest
+        batch trains.
+        """
+        if self._training and (latest := self._latest) and id(latest.sampler) not in self._ended:  # made for an epoch
+            self._ended = Counter({id(latest.sampler): self._passes})
+            self._others = {data: one for data, one in self._others.items() if one is not latest}
         self.is_cut = self._passes >= 1 if self._is_late else time.monotonic() > self._until
         return self.is_cut
 
@@ -97,7 +102,7 @@ class Epoch:
         if id(loop.sampler) in self._ended:
             self._ended[id(loop.sampler)] += 1
             self._steps = math.inf  # counted from the next one on
-            if self._passes == EPOCHS and self._until == math.inf:  # ranks end after the same steps
+            if self._passes >= EPOCHS and self._until == math.inf:  # ranks end after the same steps
                 self._until = time.monotonic() + LATER * ("RANK" not in os.environ)
 
     @property

@@ -355,8 +355,7 @@ def first_hop(host: str) -> str:
     command = fields.get("proxycommand", "none")
     if command not in ("", "none"):
         return command.replace(host, "%h")
-    # Two names may be one machine.
-    return f"{fields.get('hostname', host)}:{fields.get('port', '22')}"
+    return f"{fields.get('hostname', host)}:{fields.get('port', '22')}"  # two names may be one machine
 
 
 class Handshakes:

@@ -418,8 +418,7 @@ STEPS = ((1, 32), (8, 256), (64, 1024), (512, 1 << 14), (4096, 1 << 17), (1 << 1
 SHARE = 0.05
 LABEL = 26
 KINDS = {"int": "whole number", "float": "number", "bool": "true or false"}
-# A path may begin with the letter that finds a field elsewhere.
-MODEL_FILE = "model.config"
+MODEL_FILE = "model.config"  # a path may begin with the letter that finds a field elsewhere
 
 
 class FieldList(ChoiceList):

@@ -220,8 +220,7 @@ class EditorScreen(ViewScreen):
         self.area = form_panel.TomlText()
         self._totals = form_panel.Totals(id="totals")
         self._total_line = form_panel.TotalLine(id="total")
-        # The line of the text that the form followed last.
-        self._row = 0
+        self._row = 0  # the line of the text that the form followed last
 
     def compose(self) -> ComposeResult:
         yield Header("Editor")

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from vramtui.core.estimate.estimate import Estimate, Estimator
     from vramtui.core.schema.workload import Workload
 
-# Seconds after every estimate in which the screen's thread has the interpreter to itself.
-PAUSE = 0.0002
-# Drawing the whole screen takes 20 to 40 ms in which nothing is calculated.
-TELL_EVERY = 0.25
+PAUSE = 0.0002  # seconds after every estimate in which the screen's thread has the interpreter to itself
+TELL_EVERY = 0.25  # drawing the whole screen takes 20 to 40 ms in which nothing is calculated
 # The interpreter's switch interval while maps are filled. The screen's thread gives it up at every turn of its loop,
 # and a key takes many turns: Python's own 5 ms would add up to a visible delay.
 TURN = 0.0005

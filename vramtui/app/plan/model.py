@@ -35,8 +35,7 @@ RANKS = (4, 8, 16, 32, 64, 128, 256)
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 # Axes on which a smaller number takes less memory.
 SIZES = frozenset({"batch", "sequences", "seq", "context", "image"})
-# An axis ends this many sizes after the last that fits, and has at least LEAST_AMOUNTS.
-BEYOND, LEAST_AMOUNTS = 3, 8
+BEYOND, LEAST_AMOUNTS = 3, 8  # an axis ends this many sizes after the last that fits, and has at least LEAST_AMOUNTS
 # If no size fits, the rows vary what shares or shrinks the weights.
 SHRINKING = ("FSDP", "GPUs", "sharding", "quantized", "LoRA", "precision")
 AS_IS = "as is"

@@ -84,8 +84,7 @@ REMEMBERED = (
     ANSIToTruecolor.truecolor_style,
     *(one for one in vars(Region).values() if hasattr(one, "cache_clear")),
 )
-# Seconds between the closing of the first window and the collection, which takes tens of milliseconds.
-PATIENCE = 2.0
+PATIENCE = 2.0  # seconds between the closing of the first window and the collection, which takes tens of milliseconds
 
 
 class ClosedScreens:

@@ -130,8 +130,7 @@ PAST = (
     _Job("flan-t5-xl-infer", "L40S", 2, "python summarize.py --model google/flan-t5-xl", 0.3),
     _Job("bert-large-classify", "L40S", 1, "python classify.py --model bert-large-uncased", 0.9),
 )
-# Of every run that is not listed the end was good.
-ENDINGS: dict[int, Ending] = {4: "out_of_memory", 11: "failed"}
+ENDINGS: dict[int, Ending] = {4: "out_of_memory", 11: "failed"}  # of every run that is not listed the end was good
 
 
 def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:

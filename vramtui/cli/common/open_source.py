@@ -300,8 +300,7 @@ def open_hosts(asked: HostOptions, interval: float, other: object = None) -> dic
     return opened
 
 
-# A probe looks for new listeners once a second, and says how it is every half second at the latest.
-HEARD_WITHIN = 1.6
+HEARD_WITHIN = 1.6  # a probe looks for new listeners once a second, and says how it is every half second at the latest
 
 
 class ProbeClient:

@@ -141,8 +141,7 @@ def first_time_hint(marker: Path) -> str:
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
     except OSError:
-        # It would be said again at every start.
-        return ""
+        return ""  # it would be said again at every start
     return HINT
 
 

@@ -49,8 +49,7 @@ MOST_KEYS, DEEPEST_KEY = 2000, 8
 CONFIG = FileLimits(what="config.json", size=8 * MIB)
 # Layers are counted one by one. The deepest transformer that was published has 1,000 (DeepNet, arXiv 2203.00555).
 MOST_LAYERS = 4096
-# A line for each tensor: 100,000 of them come to 10 MB.
-INDEX = FileLimits(what="index", size=32 * MIB, count=1 << 17)
+INDEX = FileLimits(what="index", size=32 * MIB, count=1 << 17)  # a line for each tensor: 100,000 of them come to 10 MB
 # `safetensors` itself refuses a header of more than 100 MB (safetensors/src/tensor.rs, MAX_HEADER_SIZE). The model with
 # the most tensors, a mixture of 256 experts in 61 layers, has 91,991 in all its files.
 SAFETENSORS = FileLimits(what="safetensors file", size=100 * 1000 * 1000, count=1 << 17)
@@ -69,8 +68,7 @@ PICKLED_TIMES, PICKLED_SPARE = 100, 256 * MIB
 # A run is 2 to 6 KB of JSON, and a year of hundred runs a day 36,500 of them. Whatever a database is made to look up,
 # its user waits no longer than this; 36,500 runs are looked up in 0.3 s.
 HISTORY = FileLimits(what="run", size=MIB, seconds=1.0)
-# A sample of 1,024 cards with 65,536 processes is 20 MB.
-RECORDING = FileLimits(what="sample", size=64 * MIB)
+RECORDING = FileLimits(what="sample", size=64 * MIB)  # a sample of 1,024 cards with 65,536 processes is 20 MB
 # What the simulated GPU's driver (dryrun/cuda/c/report.c) and the probe write of one process: 64 KiB of names at
 # most, and a line for each place that reads.
 DRIVER_REPORT = FileLimits(what="report of an emulated card", size=MIB, count=4096)

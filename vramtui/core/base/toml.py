@@ -21,8 +21,7 @@ class TooMuch(tomllib.TOMLDecodeError):
     """More of something than a file of ours has."""
 
     def __init__(self, message: str) -> None:
-        # Not the parser's own, which takes other arguments from Python 3.14 on.
-        ValueError.__init__(self, message)
+        ValueError.__init__(self, message)  # not the parser's own, which takes other arguments from Python 3.14 on
 
 
 def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:

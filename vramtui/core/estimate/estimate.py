@@ -108,8 +108,7 @@ PHASE_TITLES: dict[Phase, str] = {
 }  # fmt: skip
 
 
-# The lifetime of a figure that a rule publishes outside of its total.
-BESIDE_TOTAL = "not in the total, for comparison"
+BESIDE_TOTAL = "not in the total, for comparison"  # the lifetime of a figure that a rule publishes outside of its total
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,7 @@ LayersOrNone = Annotated[int, Meta(ge=0, le=MOST_LAYERS)]
 Heads = Annotated[int, Meta(ge=1, le=2**16)]
 Experts = Annotated[int, Meta(ge=1, le=2**16)]
 Words = Annotated[int, Meta(ge=1, le=2**28)]
-# Five hundred times the largest that was published (2 trillion).
-MOST_PARAMETERS = 2**50
+MOST_PARAMETERS = 2**50  # five hundred times the largest that was published (2 trillion)
 
 
 def check_parameters(key: str, sizes: Mapping[str, int]) -> None:

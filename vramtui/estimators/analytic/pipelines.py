@@ -54,8 +54,7 @@ CHOICES = {
     "model": "one part is on the card at a time, as after enable_model_cpu_offload()",
     "sequential": "one layer is on the card at a time, as after enable_sequential_cpu_offload()",
 }
-# The frames before that a causal convolution looks at.
-SEEN = 2
+SEEN = 2  # the frames before that a causal convolution looks at
 # Tiles of videos overlap by a quarter of their side, those of images as well: that many more of them are made.
 OVERLAP = 0.25
 

@@ -20,8 +20,7 @@ from vramtui.estimators.torch_facts.cublas import Workspace
 
 compile_program = late("vramtui.estimators.analytic.tape.fusion:compile_program")  # which eager jobs do not need
 AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"
-# They need managed memory of a real driver.
-NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})
+NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})  # they need managed memory of a real driver
 
 
 class BesideTraining(msgspec.Struct, frozen=True):

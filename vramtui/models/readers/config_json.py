@@ -83,8 +83,7 @@ TOWERS = re.compile(r"visual|vision|image|audio|multi_modal|vit\b|mlp1")
 UNQUANTIZED, FP8 = 16, 8
 LEAST, MOST = 1, 8  # bits of a weight
 KEPT = ("router", "conv_")
-# Four of a weight and a scale of eight for each 32 (OCP Microscaling Formats 1.0, section 5.1).
-MXFP4_BITS = 4.25
+MXFP4_BITS = 4.25  # four of a weight and a scale of eight for each 32 (OCP Microscaling Formats 1.0, section 5.1)
 # Names that code gives the modules of a layer, by kind.
 MODULES: dict[str, tuple[str, ...]] = {
     "attention": ("self_attn", "attn", "mixer"),

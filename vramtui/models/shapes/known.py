@@ -147,8 +147,7 @@ KINDS = (
 )  # fmt: skip
 # Names in older public files that transformers reads without listing them as aliases (BLOOM, Falcon).
 OLDER_NAMES = {"n_embed": "hidden_size"}
-# Parts that transformers makes of defaults where a config leaves them out.
-ALWAYS = ("vision_config",)
+ALWAYS = ("vision_config",)  # parts that transformers makes of defaults where a config leaves them out
 
 
 class TypeDefaults(msgspec.Struct, frozen=True):
@@ -238,12 +237,10 @@ def text_type(kind: str) -> str:
 
 
 LOOPS = ("i", "j", "k", "l")
-# How deep models stand within models.
-DEEPEST = 8
+DEEPEST = 8  # how deep models stand within models
 # A part's key in an expression: `vision_config.` before one of its keys.
 PART = re.compile(r"\b(\w+(?:\.\w+)*)\.[A-Za-z_]\w*\b")
-# An expert for all tokens, by the keys of its width.
-SHARED = re.compile(r"shared?_(?:expert|intermediate)")
+SHARED = re.compile(r"shared?_(?:expert|intermediate)")  # an expert for all tokens, by the keys of its width
 
 Line = tuple[str, str, str, int]  # a name, its sizes, its condition, how many
 

@@ -27,10 +27,8 @@ from vramtui.models.tensor_list import CacheList, TensorList
 TYPES: dict[str, frozenset[str]] = msgspec.json.decode(
     resources.files("vramtui.models.shapes").joinpath("types.json").read_bytes(), type=dict[str, frozenset[str]]
 )
-# Of a head where a config says no number of them.
-HEAD = 64
-# The first convolution, by which a model for images or sound is known.
-STEM = "conv_stem"
+HEAD = 64  # of a head where a config says no number of them
+STEM = "conv_stem"  # the first convolution, by which a model for images or sound is known
 # Names of transformers' modules as the lists of families have them.
 NAMES = {
     "token_type_embeddings": "embed_token_types",

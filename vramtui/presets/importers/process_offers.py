@@ -334,8 +334,7 @@ _OFF = {"false", "no", "none", "0", "off"}
 _SERVERS = re.compile(
     r"(?:^|/)(?:vllm|sglang|llama-server|text-generation-(?:launcher|server))$|^(?:vllm\.entrypoints|sglang\.launch_server)"
 )
-# The shape is the preset's: a command line that names another one names another model.
-_HEADS = ("run", "parallel")
+_HEADS = ("run", "parallel")  # the shape is the preset's: a command line that names another one names another model
 # Keys that a model's name may state more exactly than a flag: --bf16, --quantization bitsandbytes.
 _COARSE = {"run.precision", "run.quantization"}
 ALIKE, SHORT = 0.85, 8  # of a misspelt option and the one that is meant; letters of one that may be anything

@@ -14,10 +14,8 @@ OomCause = Literal[
     "shared memory", "unknown",
 ]  # fmt: skip
 
-# A driver, a desktop and its browser hold up to about this much (reports of 0.4 to 0.9 GiB).
-DESKTOP = GIB
-# A CUDA context holds 0.2 to 0.8 GiB, which messages without the process's own total do not show.
-CONTEXT = GIB
+DESKTOP = GIB  # a driver, a desktop and its browser hold up to about this much (reports of 0.4 to 0.9 GiB)
+CONTEXT = GIB  # a CUDA context holds 0.2 to 0.8 GiB, which messages without the process's own total do not show
 # Cached pieces of less than this in all are what any job leaves over.
 LITTLE_CACHED = 256 * MIB
 # cudaMalloc may refuse a request this close to what is free: segments are rounded up.
@@ -212,8 +210,7 @@ def size(count: int | None) -> str:
 
 
 _SIZE = r"(\d[\d.,]{0,30} ?(?:[KMGT]i?B|[Bb]ytes|B))"
-# More than the longest message there is: PyTorch's own is about 700 characters.
-_MOST = 4096
+_MOST = 4096  # more than the longest message there is: PyTorch's own is about 700 characters
 
 
 Fields = Callable[[str, "re.Match[str]"], dict[str, Any]]

@@ -112,8 +112,7 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     return writer.ops.cast(out, x.itemsize, "cache in the compute type")
 
 
-# No choice hangs on the length, from two tokens on.
-_TOKENS = 128
+_TOKENS = 128  # no choice hangs on the length, from two tokens on
 
 
 def kernel_of(

@@ -40,8 +40,7 @@ class Image(msgspec.Struct, frozen=True):
         return self.channels * self.height * self.width
 
 
-# A batch of images, and the size of one.
-Pictures = tuple[tapes.Tensor, Image]
+Pictures = tuple[tapes.Tensor, Image]  # a batch of images, and the size of one
 
 
 class Net:

@@ -14,8 +14,7 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
 from vramtui.models.spec import RecurrentModule
 
-# Numbers of each hidden unit in the workspace that a fused cell keeps for its backward.
-_FUSED = {"lstm": 4, "gru": 5}
+_FUSED = {"lstm": 4, "gru": 5}  # numbers of each hidden unit in the workspace that a fused cell keeps for its backward
 
 
 class RecurrentStack:

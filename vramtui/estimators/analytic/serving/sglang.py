@@ -43,8 +43,7 @@ SMALLEST_CHUNK = 2048
 # With a tower for images about as large as ViT-L; a larger one lowers it to 0.76 (adjust_mem_fraction_for_vlm).
 WITH_TOWER = 0.95
 FEWEST, MOST, PER_CONTEXT = 2048, 4096, 512
-# Positions of a sequence beyond its context in the table of requests.
-MORE_POSITIONS = 4
+MORE_POSITIONS = 4  # positions of a sequence beyond its context in the table of requests
 # What the host holds of a GB10's memory before the model is loaded (112.9 and 113.9 GiB were free in two logs).
 HOST = 8 * GIB
 
