@@ -151,9 +151,10 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     notes, is_known = [*own.warnings], epoch.looked == epoch.length
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
     until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
-    epochs = "its first epochs" if epoch.is_cut or until else "all its epochs"
-    seen, unseen = f"{epochs}, made short ({epoch}),", "; an evaluation was not seen"
-    unseen = "" if epoch.others or not (epoch.is_cut or until) else unseen
+    is_all = not (epoch.is_cut or until)
+    epochs = "all its epochs" if is_all else "its first epochs"
+    seen = f"{epochs}, made short ({epoch}),"
+    unseen = "" if epoch.others or is_all else "; an evaluation was not seen"
     after = f"{seen} took no more{until}{unseen}"
     is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):

@@ -5,7 +5,6 @@ from __future__ import annotations  # Python 3.8, which a job may run under, kno
 import contextlib
 import gc
 import math
-import os
 import threading
 import time
 import weakref
@@ -102,8 +101,10 @@ class Epoch:
         if id(loop.sampler) in self._ended:
             self._ended[id(loop.sampler)] += 1
             self._steps = math.inf  # counted from the next one on
-            if self._passes >= EPOCHS and self._until == math.inf:  # ranks end after the same steps
-                self._until = time.monotonic() + LATER * ("RANK" not in os.environ)
+            if self._passes >= EPOCHS and self._until == math.inf:
+                ranks = self._torch.distributed
+                is_rank = ranks.is_available() and ranks.is_initialized()  # which ends after the same steps as others
+                self._until = time.monotonic() + LATER * (not is_rank)
 
     @property
     def _passes(self) -> int:
