@@ -11,7 +11,7 @@ from tests.dryrun.test_cuda_values import PYTHON, dry_run
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.fake.run import trace
-from vramtui.dryrun.result import DryRun, TraceRequest
+from vramtui.dryrun.result import UNSEEN, DryRun, TraceRequest
 from vramtui.probe.epoch import BATCHES, Epoch
 
 if TYPE_CHECKING:
@@ -92,6 +92,30 @@ def test_engine_cuda_runs_it_too(tmp_path: Path, kind: str) -> None:
     assert (found["steps"], found["exit_code"], found["bounded"]) == (3, 0, False)
 
 
+STEPS = """
+import torch
+net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
+adam = torch.optim.Adam(net.parameters())
+for step in range(200):
+    net(x).mean().backward()
+    adam.step()
+    adam.zero_grad()
+    if step == 150:
+        held = x.repeat({times}, 1)
+"""
+
+
+@pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")
+@pytest.mark.parametrize("times", [1 << 12, 1 << 14])
+def test_a_job_without_a_dataloader_runs_on_too(tmp_path: Path, times: int) -> None:
+    """Where the cut is told, a result says what was not seen: engine fake's, and one of a longer job."""
+    found = dry_run(tmp_path, STEPS.format(times=times), gpu="H100")
+    assert found["peak_allocated"] > times << 16
+    assert (found["peak_step"], found["cut_short"], found["after"]) == (151, False, "")
+    assert found["warnings"][-1].startswith("all its 200 steps took ")
+    assert dry_run(tmp_path, STEPS.format(times=1), "fake", gpu="H100")["after"] == UNSEEN
+
+
 LEAVES = """
 from os import environ, listdir
 left = listdir(folder := environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -120,7 +144,7 @@ def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_
     either = traced(tmp_path, job(larger=24, longest=600, late=3).replace("adam.zero_grad()", decided))
     assert [high for _, high in either.bounds.values()] == [either.peak_allocated]
     failing = traced(tmp_path, job(late=33, longest=999, then="kept[99]"))
-    assert (failing.peak_allocated, failing.after, failing.exit_code) == (alike.peak_allocated, "", 0)
+    assert (failing.peak_allocated, failing.after, failing.exit_code) == (alike.peak_allocated, UNSEEN, 0)
 
 
 class Counted(IterableDataset):  # type: ignore[type-arg] # of numbers

@@ -154,8 +154,7 @@ def dry_run(
             exit_codes.say(f"{where}{answer.error}")
     if not json and any(one.result and one.result.cut_short for one in answers):
         done = max([steps, *(one.result.steps for one in answers if one.result)])
-        unseen = "later steps and evaluation were not seen"
-        after = next((one.result.after for one in answers if one.result and one.result.after), unseen)
+        after = next(one.result.after for one in answers if one.result and one.result.after)
         print_wrapped(f"note: ended after step {done}: {after}; --steps 0 runs to the end", text_width(PIPE_WIDTH))
     raise SystemExit(code)
 

@@ -324,7 +324,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             with contextlib.suppress(UserError):
                 ran = by_empty_masks(ran, own, rerun("with empty masks", other_numbers=EMPTY)[1])
     longer = None
-    if own.epoch is not None and own.cut_short and own.out_of_memory is None and time.monotonic() - began < limit:
+    if own.cut_short and own.out_of_memory is None and time.monotonic() - began < limit:
         with contextlib.suppress(UserError):
             longer = rerun("of the rest of its epoch", rest=True)[1]
     others = dict(ran.other_ways)

@@ -26,6 +26,7 @@ OF_STEPS_SEEN = (MAY_DEPEND, DIFFERING, KEEPING, AWAITING)  # how notes begin th
 CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 ONE_PROCESS = "engine fake does not follow a process that the job starts, and engine cuda does"
 OF_STEPS = ("activations", "inputs")
+UNSEEN = "later steps and evaluation were not seen"
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache")
 
 
@@ -145,28 +146,30 @@ def is_alike(one: "DryRun", other: "DryRun") -> bool:
 
 
 def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
-    """The result of a job's steps, and what a run of the `rest` of their epoch took more, if there was one."""
+    """The result of a job's steps, and what a run of the `rest` of the job took more, if there was one."""
     if rest is None or (epoch := rest.epoch) is None:
-        return own
-    notes, is_known = [*own.warnings], epoch.looked == epoch.length
+        return msgspec.structs.replace(own, after=UNSEEN * own.cut_short)
+    notes, is_known = [*own.warnings], 0 < epoch.looked == epoch.length
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
     until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
     is_all = not (epoch.is_cut or until)
-    epochs = "all its epochs" if is_all else "its first epochs"
-    seen = f"{epochs}, made short ({epoch}),"
-    unseen = "" if epoch.others or is_all else "; an evaluation was not seen"
+    ran = f"{'all its' if is_all else 'its first'} {'epochs' if epoch.looked else f'{rest.steps:,} steps'}"
+    seen = f"{ran}, made short ({epoch})," if epoch.looked else ran
+    unseen = "; an evaluation was not seen" if epoch.looked else "; what follows was not seen"
+    unseen = "" if epoch.others or is_all else unseen
     after = f"{seen} took no more{until}{unseen}"
     is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
         grown = max(0, rest.peak_allocated - own.peak_allocated)  # either way, as far as is known
-        also = f"\n  (figures of the steps; what the rest of the epoch takes, {format_bytes(grown)} more, comes on top)"
+        also = f"\n  (figures of the first steps; what the rest takes, {format_bytes(grown)} more, comes on top)"
         notes += [note + also * note.startswith(MAY_DEPEND) for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
-        more = f"{sizes[0]} allocated and {sizes[1]} reserved{until}, and the steps before it {sizes[2]} and {sizes[3]}"
+        took = f"took {sizes[0]} allocated and {sizes[1]} reserved{until}"
         larger = ", and other epochs may have larger batches" * epoch.is_larger
-        notes.append(f"{seen} took {more}; a whole epoch may reserve more{larger}")
-        after = f"{epochs} were made short{unseen}"
+        more = f"; a whole epoch may reserve more{larger}" * bool(epoch.looked)
+        notes.append(f"{seen} {took}, the first {own.steps} steps {sizes[2]} and {sizes[3]}{more}")
+        after = f"{ran} {'were made short' if epoch.looked else 'ran'}{unseen}"
         rows = list[TraceRow]()
         for row in rest.timeline:  # passes of an evaluation are one
             twin = next((at for at in (-2, -1) if len(rows) > 1 and row.phase == rows[at].phase), None)
@@ -182,7 +185,6 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
             bounded=own.bounded or rest.bounded,
             doubts=own.doubts,
             steps=own.steps,
-            cut_short=own.cut_short,
             unknown=own.unknown,
             ended_after=None,
             exit_code=own.exit_code if rest.out_of_memory is None else rest.exit_code,
@@ -194,8 +196,9 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
             f"did not run keep up to {most}"
         )
     notes = [note for note in notes if not (is_known and note.startswith(DIFFERING))]
-    bounded = own.bounded or any(note.startswith(BOUNDED) for note in notes)
-    return msgspec.structs.replace(own, warnings=tuple(notes), bounded=bounded, epoch=epoch, after=after)
+    bounded, is_cut = own.bounded or any(note.startswith(BOUNDED) for note in notes), bool(epoch.looked) or not is_all
+    how: dict[str, Any] = {"warnings": tuple(notes), "bounded": bounded, "epoch": epoch}
+    return msgspec.structs.replace(own, **how, cut_short=is_cut, after=after * is_cut)
 
 
 def repeated(passes: Mapping[str, Any], ended: str = "there") -> str:
@@ -220,9 +223,9 @@ def _moment(phase: str, step: int) -> str:
 
 
 class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """Batches of the DataLoader that trains: looked at, and all, if that is known; whether a larger one than those of
-    the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how many bytes each
-    of the last ones left more than the one before, with so many left to run; and whether later epochs were cut off.
+    """Batches of the DataLoader that trains, none without one: looked at, and all, if that is known; whether a larger
+    one than those of the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how
+    many bytes each of the last ones left more than the one before, with so many left; and whether the rest was cut off.
     """
 
     looked: int

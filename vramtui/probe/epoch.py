@@ -62,6 +62,7 @@ class Epoch:
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
         self._loads, self.is_cut = 0, False
+        self._loaded: _Loop | None = None  # that of the latest batch, but for an evaluation's
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
         # Steps that were taken when the last pass over the DataLoader that trains ended; when it began, and is over.
         self._steps = self._began = self._until = math.inf
@@ -74,7 +75,7 @@ class Epoch:
 
     def goes_on(self, steps: int) -> bool:
         """Return whether the job, which has taken its steps, goes on to the end of its epoch."""
-        if self._training is None and self._is_short:
+        if self._began == math.inf and self._is_short:
             self._training, self._began = self._used, time.monotonic()
             first = self._training.first if self._training else 0
             loops = [one for one in self._loops.values() if one.last >= first]  # that take turns or go together
@@ -84,14 +85,19 @@ class Epoch:
                         setattr(one, name, 1)
             self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
         self._steps = min(self._steps, steps)
-        self.is_cut = self._training is None or steps >= self._steps + MORE_STEPS
+        if self._training is not None:
+            self.is_cut = steps >= self._steps + MORE_STEPS
+        else:  # no DataLoader, or at the first batch of a pass
+            self.is_cut = not self._is_short or self._is_rank or time.monotonic() > self._began + LATER
         return not self.is_cut
 
     def is_over(self) -> bool:
-        """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the latest
-        batch trains.
+        """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the batch
+        that was loaded last trains.
         """
-        if self._training and (latest := self._latest) and id(latest.sampler) not in self._ended:  # made for an epoch
+        latest = self._loaded if self._began < math.inf else None
+        if latest is not None and id(latest.sampler) not in self._ended:  # as of a DataLoader that is made for an epoch
+            self._training = self._training or latest
             self._ended = Counter({id(latest.sampler): self._passes})
             self._others = {data: one for data, one in self._others.items() if one is not latest}
         self.is_cut = self._passes >= 1 if self._is_late else time.monotonic() > self._until
@@ -102,9 +108,11 @@ class Epoch:
             self._ended[id(loop.sampler)] += 1
             self._steps = math.inf  # counted from the next one on
             if self._passes >= EPOCHS and self._until == math.inf:
-                ranks = self._torch.distributed
-                is_rank = ranks.is_available() and ranks.is_initialized()  # which ends after the same steps as others
-                self._until = time.monotonic() + LATER * (not is_rank)
+                self._until = time.monotonic() + LATER * (not self._is_rank)
+
+    @property
+    def _is_rank(self) -> bool:  # which ends after the same steps as others
+        return bool(self._torch.distributed.is_available() and self._torch.distributed.is_initialized())
 
     @property
     def _passes(self) -> int:
@@ -126,11 +134,12 @@ class Epoch:
             loop = self._loops[iterator] = _Loop(
                 length, *(getattr(iterator, name, None) for name in ("_index_sampler", "_dataset"))
             )
-        trains = self._training is not None and id(loop.sampler) in self._ended
-        if self._training is not None and not trains:
+        self._loaded = loop if self._torch.is_grad_enabled() else None
+        trains = self._began < math.inf and id(loop.sampler) in self._ended
+        if self._began < math.inf and not trains:
             self._others.setdefault(id(loop.data), loop)
         is_known = trains or (self._passes > EPOCHS and self._others.get(id(loop.data)) is not loop)
-        if self._training is None or loop.ran < (1 if is_known or self._is_late else BATCHES):
+        if self._began == math.inf or loop.ran < (1 if is_known or self._is_late else BATCHES):
             loop.allocated.append(self._allocated())
             try:
                 batch = plain(iterator)
@@ -183,8 +192,9 @@ class Epoch:
         return size
 
     def summary(self) -> dict[str, Any] | None:
-        """The batches of the loop that trains and of those behind it; None without a DataLoader that trains."""
-        loop, others = self._used, [one for one in self._others.values() if one.ran]
+        """The batches of the loop that trains and of those behind it; without them None, but in a job's rest."""
+        none = _Loop(0, None, None) if self._began < math.inf else None
+        loop, others = self._used or none, [one for one in self._others.values() if one.ran]
         if loop is None:
             return None
         keeps = max(others, key=lambda one: one.grown * one.left, default=loop)

@@ -153,7 +153,8 @@ class PhasePeaks:
                         "peak_reserved": peaks[1] if peaks[1] > before[1] else None,
                     }
                 )
-        del self.noted[:-MOST_MOMENTS]
+        while len(self.noted) > MOST_MOMENTS:  # those with a new peak tell more
+            del self.noted[next((at for at, one in enumerate(self.noted) if one["peak_allocated"] is None), 0)]
 
 
 class RepeatedPasses:

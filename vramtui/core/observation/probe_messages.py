@@ -262,11 +262,12 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> tuple[PhaseEnd, ...]:
-    """Ends of phases to keep: all of the first steps, and the latest."""
+    """Ends of phases to keep: all of the first steps, the latest, and of those between the one of the highest peak."""
     every = (*known, *more)
     first = [end for end in every if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
-    later = [end for end in every if end.step >= FIRST_STEPS][-LATEST:]
-    return (*first, *later)
+    later = [end for end in every if end.step >= FIRST_STEPS]
+    highest = max(later[:-LATEST], key=lambda end: end.peak_allocated or 0, default=None)
+    return (*first, *([highest] if highest and highest.peak_allocated else ()), *later[-LATEST:])
 
 
 _decoder: "msgspec.json.Decoder[AnyMessage]" = msgspec.json.Decoder(AnyMessage)

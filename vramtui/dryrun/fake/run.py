@@ -88,10 +88,11 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
             result = by_other_runs(
                 own, reads, lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet)
             )
+        longer = None
         if own.epoch is not None and own.cut_short and time.monotonic() - began < limit:
             with contextlib.suppress(UserError):
-                result = results.with_rest(result, _run_once(replace(request, rest=True), again, unread, quiet)[0])
-    return result
+                longer = _run_once(replace(request, rest=True), again, unread, quiet)[0]
+    return results.with_rest(result, longer)
 
 
 def by_other_runs(own: DryRun, reads: TraceReads, rerun: Callable[[str], tuple[DryRun, TraceReads]]) -> DryRun:
