@@ -137,8 +137,7 @@ def test_importing_the_package_loads_nothing_and_every_type_has_a_name() -> None
     assert found - set(api.__all__) == INSIDE & found
 
 
-# Parts of a report that its own methods stand for.
-INSIDE = {"Device", "Plan", "Planner", "PresetFile", "Runtime"}
+INSIDE = {"Device", "Plan", "Planner", "PresetFile", "Runtime"}  # parts of a report that its own methods stand for
 # Named, so that a caller can say what it was given; what they hold in turn is for those who look into them.
 DEEPER = {"Comparison", "Edge", "Effect", "Estimate", "ObservedJob", "PhaseEnd", "DryRun"}
 

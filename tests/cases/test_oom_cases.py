@@ -14,8 +14,7 @@ from vramtui.core.observation.oom.read import read_oom
 
 FOLDER = Path(__file__).parent / "oom"
 CASES = {path.stem: toml.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
-# What is wrong in an answer today, with the reason; the list may only shrink.
-KNOWN_WRONG: dict[str, str] = {}
+KNOWN_WRONG: dict[str, str] = {}  # what is wrong in an answer today, with the reason; the list may only shrink
 
 
 def faults(case: dict[str, Any]) -> list[str]:

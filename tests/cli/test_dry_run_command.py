@@ -129,7 +129,6 @@ for epoch in range(3):
 
 
 def test_each_run_of_a_script_reads_what_is_piped_in(folder: Path) -> None:
-    """The second goes on to the job's end."""
     write(folder, "asks.py", ASKS + TRAINS)
     command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--engine=fake", "--json", "asks.py"]
     done = subprocess.run(command, input="4096\n", cwd=folder, capture_output=True, text=True, check=True)

@@ -6,19 +6,8 @@ import pytest
 from tests.commands import invoke
 from tests.examples import Never
 from vramtui.cli.pick import no_room
+from vramtui.cli.run import placement
 from vramtui.cli.run.command import placed_by
-from vramtui.cli.run.placement import (
-    Claims,
-    Need,
-    candidates,
-    claimed,
-    need_of,
-    open_listener,
-    own_index,
-    placing,
-    runtime_uuid,
-    wait_for_room,
-)
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
 from vramtui.presets import PresetLibrary
@@ -27,7 +16,7 @@ GIB = 1 << 30
 
 
 def test_the_probes_of_a_job_and_of_its_dry_run_are_heard_apart() -> None:
-    job, dry_run = open_listener("0a" * 8), open_listener("0b" * 8)
+    job, dry_run = placement.open_listener("0a" * 8), placement.open_listener("0b" * 8)
     assert job.path != dry_run.path
     dry_run.close()
     assert job.path.exists()
@@ -66,12 +55,12 @@ def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_one_with_most_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample, need = host(10 * GIB, 60 * GIB, None, 40 * GIB), Need(38 * GIB)
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1, 3]
+    sample, need = host(10 * GIB, 60 * GIB, None, 40 * GIB), placement.Need(38 * GIB)
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [1, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [3]
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1]
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [1]
 
 
 def test_cards_of_amd_are_named_as_rocm_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,53 +71,62 @@ def test_cards_of_amd_are_named_as_rocm_does(monkeypatch: pytest.MonkeyPatch) ->
         for gpu in host(60 * GIB, 70 * GIB, 50 * GIB).gpus
     )
     sample = msgspec.structs.replace(host(), gpus=cards)
-    need = Need(38 * GIB)
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1, 0, 2]
-    assert placing(cards, cards) == {"ROCR_VISIBLE_DEVICES": "GPU-abc,1,GPU-def", "HIP_VISIBLE_DEVICES": "0,1,2"}
+    need = placement.Need(38 * GIB)
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [1, 0, 2]
+    assert placement.placing(cards, cards) == {
+        "ROCR_VISIBLE_DEVICES": "GPU-abc,1,GPU-def",
+        "HIP_VISIBLE_DEVICES": "0,1,2",
+    }
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-ABC,2")
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [0, 2]
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [0, 2]
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
-    assert [gpu.index for gpu, _ in candidates(sample, need)] == [2]
+    assert [gpu.index for gpu, _ in placement.candidates(sample, need)] == [2]
     # Beside a card of NVIDIA's, which comes first, they are counted by themselves, and a job is for the one vendor.
     further = (msgspec.structs.replace(gpu, index=gpu.index + 1) for gpu in cards)
     beside = msgspec.structs.replace(sample, gpus=(*host(40 * GIB).gpus, *further))
-    assert [gpu.uuid for gpu, _ in candidates(beside, need)] == ["GPU-0"]
-    assert [own_index(gpu, beside.gpus) for gpu in beside.gpus] == [0, 0, 1, 2]
-    assert runtime_uuid(beside.gpus[2], beside.gpus) == "1"
+    assert [gpu.uuid for gpu, _ in placement.candidates(beside, need)] == ["GPU-0"]
+    assert [placement.own_index(gpu, beside.gpus) for gpu in beside.gpus] == [0, 0, 1, 2]
+    assert placement.runtime_uuid(beside.gpus[2], beside.gpus) == "1"
 
 
 def test_a_preset_needs_what_it_is_estimated_to(tmp_path: Path) -> None:
-    need = need_of(None, PresetLibrary().get("gpt2-124m"), None)
-    assert [gpu.index for gpu, _ in candidates(host(10 * GIB, 60 * GIB), need)] == [1]
-    assert need_of(None, PresetLibrary().get("llama-3.1-70b-fsdp"), None).count == 64
+    need = placement.need_of(None, PresetLibrary().get("gpt2-124m"), None)
+    assert [gpu.index for gpu, _ in placement.candidates(host(10 * GIB, 60 * GIB), need)] == [1]
+    assert placement.need_of(None, PresetLibrary().get("llama-3.1-70b-fsdp"), None).count == 64
     with pytest.raises(UserError, match="--needs 38GiB, or --preset NAME"):
-        need_of(None, None, None)
+        placement.need_of(None, None, None)
     del tmp_path
 
 
 def test_two_that_wait_do_not_take_the_same_and_it_says_what_it_waits_for(tmp_path: Path) -> None:
-    sample, first, second = host(60 * GIB, 50 * GIB), Claims(tmp_path), Claims(tmp_path)
-    assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), first)] == [0]
-    assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), second)] == [1]
-    assert claimed(sample, Need(38 * GIB), Claims(tmp_path)) == []
+    sample, first, second = host(60 * GIB, 50 * GIB), placement.Claims(tmp_path), placement.Claims(tmp_path)
+    assert [gpu.index for gpu, _ in placement.claimed(sample, placement.Need(38 * GIB), first)] == [0]
+    assert [gpu.index for gpu, _ in placement.claimed(sample, placement.Need(38 * GIB), second)] == [1]
+    assert placement.claimed(sample, placement.Need(38 * GIB), placement.Claims(tmp_path)) == []
     # A job that needs both takes neither while one of them is another's.
     second.release()
-    assert claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path)) == []
+    assert placement.claimed(sample, placement.Need(38 * GIB, count=2), placement.Claims(tmp_path)) == []
     first.release()
-    both = [gpu for gpu, _ in claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path))]
-    assert placing(both, sample.gpus) == {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
+    both = [gpu for gpu, _ in placement.claimed(sample, placement.Need(38 * GIB, count=2), placement.Claims(tmp_path))]
+    assert placement.placing(both, sample.gpus) == {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
     said: list[str] = []
     source = Source(host(10 * GIB), SourceFailed("gone"), host(10 * GIB), host(60 * GIB))
-    others = Claims(tmp_path / "others")
-    _, (found,) = wait_for_room(source, Need(38 * GIB), others, say=said.append, sleep=lambda _: None)
+    others = placement.Claims(tmp_path / "others")
+    _, (found,) = placement.wait_for_room(
+        source, placement.Need(38 * GIB), others, say=said.append, sleep=lambda _: None
+    )
     assert found[0].index == 0
     assert said == ["waiting for 1 GPU; GPU 0 needs 38.0 GiB, has 10.0 GiB: 28.0 GiB short"]
     with pytest.raises(UserError, match=r"needs 90\.0 GiB on each of 1 GPU, and 0 of the 2 here"):
-        wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(90 * GIB), Claims(tmp_path), say=print)
+        placement.wait_for_room(
+            Source(host(80 * GIB, 80 * GIB)), placement.Need(90 * GIB), placement.Claims(tmp_path), say=print
+        )
     with pytest.raises(UserError, match="on each of 3 GPUs, and 2 of the 2 here"):
-        wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(9 * GIB, count=3), Claims(tmp_path), say=print)
+        placement.wait_for_room(
+            Source(host(80 * GIB, 80 * GIB)), placement.Need(9 * GIB, count=3), placement.Claims(tmp_path), say=print
+        )
     lost = msgspec.structs.replace(host(80 * GIB).gpus[0], state="lost", reason="fell off the bus")
-    assert candidates(msgspec.structs.replace(host(), gpus=(lost,)), Need(GIB)) == []
+    assert placement.candidates(msgspec.structs.replace(host(), gpus=(lost,)), placement.Need(GIB)) == []
 
 
 def test_without_room_the_nearest_gpu_and_the_command_that_waits_are_named() -> None:
@@ -141,7 +139,7 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
     command = "python train.py --model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size 4 --bf16"
     found = placed_by(command.split())
     assert found is not None
-    fit = need_of(None, found, None).fit(host(80 * GIB).gpus[0])
+    fit = placement.need_of(None, found, None).fit(host(80 * GIB).gpus[0])
     assert fit.needs > 20 * GIB
     said = capsys.readouterr().err
     assert "derived from Qwen/Qwen2.5-1.5B" in said
@@ -153,7 +151,7 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_text("kept")
-    claims = Claims(tmp_path / "claims")
+    claims = placement.Claims(tmp_path / "claims")
     claims.folder.mkdir()
     (claims.folder / "GPU-0").symlink_to(mine)
     with pytest.raises(UserError, match="cannot be used to claim a GPU"):

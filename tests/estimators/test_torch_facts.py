@@ -12,17 +12,11 @@ from hypothesis import strategies as st
 from benchmarks import releases
 from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import CARDS, card
-from vramtui.estimators.torch_facts import convolutions
+from vramtui.estimators.torch_facts import convolutions, sdpa_backend
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.estimators.torch_facts.sdpa_backend import (
-    AttentionCall,
-    EfficientKernel,
-    choose_backend,
-    efficient_backward_bytes,
-)
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "golden" / "torch_facts.json").read_text(encoding="utf-8")
@@ -39,8 +33,8 @@ def _capability(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _call(row: dict[str, Any]) -> AttentionCall:
-    return AttentionCall(
+def _call(row: dict[str, Any]) -> sdpa_backend.AttentionCall:
+    return sdpa_backend.AttentionCall(
         dtype=row["dtype"], query=tuple(row["query"]), key=tuple(row["key"]), value=tuple(row["value"]),
         masked=row["mask"] is not None, trained_mask=row["mask"] == "trained", dropout=float(row["dropout"]),
         causal=bool(row["causal"]), grouped=bool(row["grouped"]), training=bool(row["training"]),
@@ -51,28 +45,32 @@ def _call(row: dict[str, Any]) -> AttentionCall:
 def test_attention_kernels_are_those_that_the_cuda_build_takes() -> None:
     rows = _rows("sdpa")
     assert len(rows) == 720
-    wrong = [row for row in rows if choose_backend(_call(row), _capability(row["capability"])) != row["backend"]]
+    wrong = [
+        row for row in rows if sdpa_backend.choose_backend(_call(row), _capability(row["capability"])) != row["backend"]
+    ]
     assert wrong == []
     # As the CUDA builds of 2.14 and 2.15 answered.
     rows = [row for row in _rows("sdpa") if row["capability"] == "9.0"]
     old, new = (
-        [choose_backend(msgspec.structs.replace(_call(row), release=release), (9, 0)) for row in rows]
+        [sdpa_backend.choose_backend(msgspec.structs.replace(_call(row), release=release), (9, 0)) for row in rows]
         for release in ((2, 13), (2, 14))
     )
     assert sorted(pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]) == [
         *[("cudnn", "flash")] * 2,
         *[("math", "efficient")] * 3,
     ]
-    wide = AttentionCall(dtype="bf16", query=(2, 4, 64, 256), key=(2, 4, 64, 256), value=(2, 4, 64, 256), training=True)
-    assert choose_backend(msgspec.structs.replace(wide, release=(2, 15)), (10, 0)) == "cudnn"
-    assert choose_backend(wide, (10, 0)) == "flash"
+    wide = sdpa_backend.AttentionCall(
+        dtype="bf16", query=(2, 4, 64, 256), key=(2, 4, 64, 256), value=(2, 4, 64, 256), training=True
+    )
+    assert sdpa_backend.choose_backend(msgspec.structs.replace(wide, release=(2, 15)), (10, 0)) == "cudnn"
+    assert sdpa_backend.choose_backend(wide, (10, 0)) == "flash"
     # Bytes beside the gradients, of one sequence of so many tokens; a mask changes nothing.
     rows = GOLDEN["efficient_backward"]["rows"]
     assert len(rows) > 150
     for capability, kind, heads, tokens, width, dropout, true in rows:
         major, minor = map(int, capability.split("."))
-        called = EfficientKernel(kind == "half", (major, minor), bool(dropout))
-        found = efficient_backward_bytes(heads, tokens, tokens, (width, width), called)
+        called = sdpa_backend.EfficientKernel(kind == "half", (major, minor), bool(dropout))
+        found = sdpa_backend.efficient_backward_bytes(heads, tokens, tokens, (width, width), called)
         assert found == true, (capability, kind, heads, tokens, width, dropout)
 
 

@@ -35,10 +35,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     )
     for name, architecture, sizes, more in rows(__file__, "published")
 }
-# A model of this project's own.
-OWN = {"tiny-gpt"}
-# Numbers of the checkpoint that transformers keeps as buffers.
-BUFFERS = ("e_score_correction_bias",)
+OWN = {"tiny-gpt"}  # a model of this project's own
+BUFFERS = ("e_score_correction_bias",)  # numbers of the checkpoint that transformers keeps as buffers
 
 
 def published(key: str) -> str:

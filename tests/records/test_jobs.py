@@ -9,60 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import moment
-from vramtui.core.observation.probe_messages import (
-    FIRST_STEPS,
-    AnyMessage,
-    Beat,
-    End,
-    Hello,
-    MemoryCounters,
-    ObservedJob,
-    OutOfMemory,
-    PhaseEnd,
-    ProbeDevice,
-    ProbePhase,
-)
+from vramtui.core.observation import probe_messages as messages
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.files import Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.recording.samples import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
 
-DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
-PHASES: tuple[ProbePhase, ...] = ("forward", "backward", "step")
+DEVICE = messages.ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
+PHASES: tuple[messages.ProbePhase, ...] = ("forward", "backward", "step")
 
 
-def hello(pid: int, at: float = 1.0, command: str = "train.py") -> Hello:
-    return Hello(v=1, pid=pid, at=at, command=("python", command), torch="2.9.1", devices=(DEVICE,), rank=0)
+def hello(pid: int, at: float = 1.0, command: str = "train.py") -> messages.Hello:
+    return messages.Hello(v=1, pid=pid, at=at, command=("python", command), torch="2.9.1", devices=(DEVICE,), rank=0)
 
 
-def ends(step: int, at: float, allocated: int = 5 << 30) -> tuple[PhaseEnd, ...]:
+def ends(step: int, at: float, allocated: int = 5 << 30) -> tuple[messages.PhaseEnd, ...]:
     return tuple(
-        PhaseEnd(at=at + place / 10, phase=phase, step=step, device=0, allocated=allocated + place)
+        messages.PhaseEnd(at=at + place / 10, phase=phase, step=step, device=0, allocated=allocated + place)
         for place, phase in enumerate(PHASES)
     )
 
 
-def beat(pid: int, step: int, at: float, *, allocated: int = 5 << 30, moments: Sequence[PhaseEnd] = ()) -> Beat:
-    return Beat(
+def beat(
+    pid: int, step: int, at: float, *, allocated: int = 5 << 30, moments: Sequence[messages.PhaseEnd] = ()
+) -> messages.Beat:
+    return messages.Beat(
         v=1,
         pid=pid,
         at=at,
         phase="forward",
         step=step,
         step_seconds=0.25,
-        devices=(MemoryCounters(index=0, allocated=allocated, allocated_peak=allocated + 1, reserved=6 << 30),),
+        devices=(
+            messages.MemoryCounters(index=0, allocated=allocated, allocated_peak=allocated + 1, reserved=6 << 30),
+        ),
         parts={"weights": {"cuda:0": 3 << 30}},
         moments=tuple(moments),
     )
 
 
-def heard(pid: int, *messages: AnyMessage) -> ObservedJob:
-    job = ObservedJob(pid=pid)
-    for message in messages:
+def heard(pid: int, *several: messages.AnyMessage) -> messages.ObservedJob:
+    job = messages.ObservedJob(pid=pid)
+    for message in several:
         job = job.heard(message)
     return job
 
 
-def lines_to_jobs(ticks: Sequence[tuple[float, Sequence[ObservedJob]]]) -> tuple[ReadJobs, int]:
+def lines_to_jobs(ticks: Sequence[tuple[float, Sequence[messages.ObservedJob]]]) -> tuple[ReadJobs, int]:
     writer, reader, size = WrittenJobs(), ReadJobs(), 0
     for at, jobs in ticks:
         for line in writer.lines(at, jobs):
@@ -74,11 +66,11 @@ def lines_to_jobs(ticks: Sequence[tuple[float, Sequence[ObservedJob]]]) -> tuple
 counts = st.none() | st.integers(0, 1 << 40)
 one, seven, zero, times = st.just(1), st.just(7), st.just(0), st.floats(0, 9)
 some = st.integers(0, 1 << 40)
-messages = st.lists(
+exchanges = st.lists(
     st.one_of(
-        st.builds(Hello, v=one, pid=seven, at=times, command=st.just(("a",)), rank=counts),
+        st.builds(messages.Hello, v=one, pid=seven, at=times, command=st.just(("a",)), rank=counts),
         st.builds(
-            Beat,
+            messages.Beat,
             v=st.just(1),
             pid=st.just(7),
             at=times,
@@ -87,7 +79,8 @@ messages = st.lists(
             step_seconds=st.none() | st.floats(0, 9),
             devices=st.lists(
                 st.builds(
-                    MemoryCounters, index=st.integers(0, 2), allocated=counts, reserved_peak=counts, num_ooms=counts
+                    messages.MemoryCounters, index=st.integers(0, 2),
+                    allocated=counts, reserved_peak=counts, num_ooms=counts,
                 ),
                 max_size=2,
                 unique_by=lambda counters: counters.index,
@@ -98,36 +91,36 @@ messages = st.lists(
                 max_size=2,
             ),
         ),
-        st.builds(OutOfMemory, v=one, pid=seven, at=times, device=zero, asked=some, step=some),
-        st.builds(End, v=one, pid=seven, at=times, error=st.none() | st.just("MemoryError")),
+        st.builds(messages.OutOfMemory, v=one, pid=seven, at=times, device=zero, asked=some, step=some),
+        st.builds(messages.End, v=one, pid=seven, at=times, error=st.none() | st.just("MemoryError")),
     ),
     max_size=12,
 )  # fmt: skip
 
 
-@given(messages)
-def test_there_and_back_message_after_message(told: list[AnyMessage]) -> None:
-    job = ObservedJob(pid=7)
+@given(exchanges)
+def test_there_and_back_message_after_message(told: list[messages.AnyMessage]) -> None:
+    job = messages.ObservedJob(pid=7)
     ticks = []
     for second, message in enumerate(told):
         at = float(second)
         job = job.heard(msgspec.structs.replace(message, at=at))
-        if isinstance(message, Beat) and second % 2:
+        if isinstance(message, messages.Beat) and second % 2:
             job = job.heard(msgspec.structs.replace(message, at=at, moments=ends(message.step, at)))
         ticks.append((at, (job,)))
     reader, _ = lines_to_jobs(ticks)
     for at, (then,) in ticks:
         (read,) = reader.at(at)
         assert _without_moments(read) == _without_moments(then)
-        assert [end for end in read.moments if end.step < FIRST_STEPS] == [
-            end for end in then.moments if end.step < FIRST_STEPS
+        assert [end for end in read.moments if end.step < messages.FIRST_STEPS] == [
+            end for end in then.moments if end.step < messages.FIRST_STEPS
         ]
         assert read.ledger(0) == then.ledger(0)
         assert set(read.moments) <= set(then.moments)
     assert reader.at(-1.0) == ()
 
 
-def _without_moments(job: ObservedJob) -> ObservedJob:
+def _without_moments(job: messages.ObservedJob) -> messages.ObservedJob:
     if job.beat is None:
         return msgspec.structs.replace(job, moments=())
     devices = tuple(sorted(job.beat.devices, key=lambda counters: counters.index))
@@ -147,7 +140,9 @@ def test_steps_alike_are_not_written_again_and_a_pid_may_be_anothers() -> None:
         end.step for end in read.moments if end.phase == "step"
     ] == [0, 1, 2, 40]
     assert read.ledger(0) == job.ledger(0)
-    first = heard(7, hello(7), beat(7, 3, 2.0), End(v=1, pid=7, at=3.0, error="MemoryError", out_of_memory=True))
+    first = heard(
+        7, hello(7), beat(7, 3, 2.0), messages.End(v=1, pid=7, at=3.0, error="MemoryError", out_of_memory=True)
+    )
     gone = msgspec.structs.replace(first, gone=True)
     second = heard(7, hello(7, at=9.0, command="other.py"))
     reader, _ = lines_to_jobs([(1.0, (first,)), (2.0, (gone,)), (3.0, ()), (9.0, (second,))])
@@ -159,7 +154,7 @@ def test_steps_alike_are_not_written_again_and_a_pid_may_be_anothers() -> None:
     ]
 
 
-def _no_beat_moments(job: ObservedJob) -> ObservedJob:
+def _no_beat_moments(job: messages.ObservedJob) -> messages.ObservedJob:
     assert job.beat is not None
     return msgspec.structs.replace(job, beat=msgspec.structs.replace(job.beat, moments=()))
 
@@ -184,7 +179,7 @@ def test_a_hundred_busy_jobs_are_bounded_and_end_as_they_ended() -> None:
         assert read.beat.step == 4 * 499
 
 
-def record(path: Path, *ticks: Sequence[ObservedJob]) -> Recording:
+def record(path: Path, *ticks: Sequence[messages.ObservedJob]) -> Recording:
     sample = moment().sample
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for place, jobs in enumerate(ticks):
@@ -243,11 +238,11 @@ def test_of_too_many_moments_of_jobs_the_turns_of_their_fate_are_kept() -> None:
                 at=float(at), pid=7, new=at == 1, changes={**changes, "beat": {"v": 1, "pid": 7, "at": at, "step": at}}
             )
         )
-    hello = Hello(v=1, pid=7, at=50.0, command=("train",))
+    hello = messages.Hello(v=1, pid=7, at=50.0, command=("train",))
     assert [job.hello for job in jobs.at(50.0)] == [hello]
     assert [job.hello for job in jobs.at(49.5)] == [None]
     (last,) = jobs.at(1e9)
-    assert isinstance(last, ObservedJob)
+    assert isinstance(last, messages.ObservedJob)
     assert last.beat.at == 199
     assert last.hello == hello
     assert len({id(job) for at in range(1, 200) for job in jobs.at(float(at))}) <= 41

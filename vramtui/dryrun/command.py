@@ -316,13 +316,17 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             return rerun("with other numbers", other_numbers=numbers)  # host and card race, and ranks to their end
         return one, result
 
-    is_proven, is_fixed = False, any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
+    is_fixed = any(place.decides and place.is_fixed for place in ran.places)  # whatever else does
+    like, is_proven = own, False
     if time.monotonic() - began + len(NUMBERS) * seconds < limit and any(place.is_open for place in ran.places):
         if not is_fixed:
-            ran, is_proven = by_numbers(ran, own, with_other_numbers(vary))
+            varied = with_other_numbers(vary)
+            if varied and any(Path(job.shared).iterdir()):  # code that was compiled before leaves other gaps
+                like = replace(own, peak_reserved=varied[0][1].peak_reserved)
+            ran, is_proven = by_numbers(ran, like, varied)
         if job.other_numbers != EMPTY and any(place.takes_all and place.is_open for place in ran.places):
             with contextlib.suppress(UserError):
-                ran = by_empty_masks(ran, own, rerun("with empty masks", other_numbers=EMPTY)[1])
+                ran = by_empty_masks(ran, like, rerun("with empty masks", other_numbers=EMPTY)[1])
     longer = None
     if own.cut_short and own.out_of_memory is None and time.monotonic() - began < limit:
         with contextlib.suppress(UserError):
@@ -341,7 +345,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         if ended := [one for one in tried or [own] * is_proven if one.ended_after is None]:  # own: no number decides
             both, mid = (others.get(place, ended[0]), *ended), own.peak_allocated  # a higher one is worth more
             others[place] = max(both, key=lambda one: (one.peak_allocated > mid, abs(one.peak_allocated - mid)))
-    free = [place for place in conditions if place in others and results.is_alike(own, others[place])]
+    free = [place for place in conditions if place in others and results.is_alike(like, others[place])]
     places = tuple(replace(place, decides=place.decides and place not in free) for place in ran.places)
     return results.with_rest(result_of(replace(ran, places=places, other_ways=others)), longer)
 

@@ -162,7 +162,9 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
         grown = max(0, rest.peak_allocated - own.peak_allocated)  # either way, as far as is known
-        also = f"\n  (figures of the first steps; what the rest takes, {format_bytes(grown)} more, comes on top)"
+        also = f"\n  (figures of the first steps; what the rest takes, {format_bytes(grown)} more, comes on top)" * (
+            grown > 0
+        )
         notes += [note + also * note.startswith(MAY_DEPEND) for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
         took = f"took {sizes[0]} allocated and {sizes[1]} reserved{until}"
