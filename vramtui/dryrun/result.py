@@ -162,9 +162,8 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
         notes = [note for note in rest.warnings if not note.startswith(DIFFERING)]
         grown = max(0, rest.peak_allocated - own.peak_allocated)  # either way, as far as is known
-        also = f"\n  (figures of the first steps; what the rest takes, {format_bytes(grown)} more, comes on top)" * (
-            grown > 0
-        )
+        also = f"\n  (figures of the first steps; what the rest takes, {format_bytes(grown)} more, comes on top)"
+        also = also if grown else ""
         notes += [note + also * note.startswith(MAY_DEPEND) for note in own.warnings if note.startswith(OF_STEPS_SEEN)]
         sizes = [format_bytes(size, 2) for one in (rest, own) for size in (one.peak_allocated, one.peak_reserved)]
         took = f"took {sizes[0]} allocated and {sizes[1]} reserved{until}"
@@ -266,8 +265,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
         bounds: the least and the most that is allocated at the peak, by a line that may make it either.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
-        epoch: what is known of the epoch that it was ended in, None without a DataLoader; `after` says what of its rest
-            another run saw.
+        epoch: what is known of the epoch that it was ended in; `after` says what another run saw of the rest of the
+            job, or that none did.
         out_of_memory: why the code stopped early, when the card was too small for it.
         asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
             `missing` how much of it was not there.

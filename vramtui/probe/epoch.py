@@ -52,7 +52,8 @@ class _Loop:
 class Epoch:
     """Watches the loops over DataLoaders. Once the job has taken its steps, the one that it trains with gives the
     largest of its batches and ends; those behind it give their first ones, their largest, and end; so do all in one
-    epoch more, and in those that time is left for. `is_cut` is whether the job was ended before its own end.
+    epoch more, and in those that time is left for. `is_cut` is whether the job was ended before its own end, as whoever
+    ends it says. A job without a DataLoader goes on as it is.
     """
 
     def __init__(self, torch: Any, allocated: Any, *, is_short: bool) -> None:
@@ -85,11 +86,9 @@ class Epoch:
                         setattr(one, name, 1)
             self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
         self._steps = min(self._steps, steps)
-        if self._training is not None:
-            self.is_cut = steps >= self._steps + MORE_STEPS
-        else:  # no DataLoader, or at the first batch of a pass
-            self.is_cut = not self._is_short or self._is_rank or time.monotonic() > self._began + LATER
-        return not self.is_cut
+        if self._training is not None or self._is_rank:
+            return self._is_short and steps < self._steps + MORE_STEPS
+        return self._is_short and time.monotonic() < self._began + LATER  # no DataLoader, or at a pass's first batch
 
     def is_over(self) -> bool:
         """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the batch
@@ -100,8 +99,7 @@ class Epoch:
             self._training = self._training or latest
             self._ended = Counter({id(latest.sampler): self._passes})
             self._others = {data: one for data, one in self._others.items() if one is not latest}
-        self.is_cut = self._passes >= 1 if self._is_late else time.monotonic() > self._until
-        return self.is_cut
+        return self._passes >= 1 if self._is_late else time.monotonic() > self._until
 
     def _end_pass(self, loop: _Loop) -> None:
         if id(loop.sampler) in self._ended:

@@ -213,6 +213,7 @@ class ProbeSession:
         return False
 
     def leave(self) -> None:
+        self._epoch.is_cut = True
         self._quiet(self._end)()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

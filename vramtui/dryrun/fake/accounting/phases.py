@@ -345,6 +345,7 @@ class TraceRecorder:
     def result(self, context: int, out_of_memory: str | None, *, is_cut: bool) -> DryRun:
         """The answer, after the code has ended, or was cut; `context` is the CUDA context in bytes."""
         memory, card, refused = self._memory, self._memory.device, self._memory.refused
+        self._epoch.is_cut = is_cut
         self._mark()
         at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
