@@ -73,7 +73,7 @@ lint: $(VENV)/.installed-dev ## Format, lint and layers
 	$(BIN)/lint-imports
 
 types: $(VENV)/.installed-dev ## Types
-	nice $(BIN)/mypy vramtui tests benchmarks
+	nice $(BIN)/mypy vramtui tests benchmarks screenshots packaging
 
 format: $(VENV)/.installed-dev ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 from moving import Moment, moving
-from vramtui.cli.common.demo_probe import demo_jobs
 
 from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import Look, picture
 from vramtui.app.services import Services
+from vramtui.cli.common.demo_jobs import demo_jobs
 from vramtui.cli.dashboard.services import DashboardDryRuns, DemoPast, SnapshotSaver
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import SnapshotSettings

@@ -45,13 +45,13 @@ def moving(moments: Sequence[Moment], background: str) -> str:
     rules += [f".{name}{{{rule}}}" for rule, name in styles.items()]
     whole = sum(moment.seconds for moment in moments)
     behind, before = [], []
-    for at, (numbers, group) in enumerate(by_times.items()):
-        if len(numbers) < len(moments):
-            rules.append(f"@keyframes k{at}{{{_frames(moments, numbers, whole)}}}")
+    for at, (times, group) in enumerate(by_times.items()):
+        if len(times) < len(moments):
+            rules.append(f"@keyframes k{at}{{{_frames(moments, times, whole)}}}")
             # What plays no animation shows the first picture.
-            still = "" if 0 in numbers else ";visibility:hidden"
+            still = "" if 0 in times else ";visibility:hidden"
             rules.append(f".k{at}{{animation:k{at} {whole:g}s step-end infinite{still}}}")
-        mark = "" if len(numbers) == len(moments) else f' class="k{at}"'
+        mark = "" if len(times) == len(moments) else f' class="k{at}"'
         behind.append(f"<g{mark}>{_merged(shape for shape in group if ' fill=' in shape)}</g>")
         before.append(f"<g{mark}>{_merged(shape for shape in group if ' fill=' not in shape)}</g>")
     return (
