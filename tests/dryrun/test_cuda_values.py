@@ -136,6 +136,8 @@ GUESSED = {
     "a gradient": "h = torch.ones(9, requires_grad=True)\n(h.cuda() * x[0]).sum().backward()\nn = int(h.grad.sum())\n",
     "a mask without some": "m = x == x\nm[x[:2].long()] = False\nn = len(torch.zeros(m.sum()) + x[m].cpu())\n",
     "what a kernel wrote": KERNEL + "n = int(z[0])\n",
+    "a gradient in a hook": "n, h = [], x.clone().requires_grad_()\n"
+    "h.register_hook(lambda g: n.append(int(g.sum().cpu())))\n(h * x).sum().backward()\nn = n[0]\n",
     "the first": "n = sorted([(x.mean().item(), 3), (x.sum().item(), 1 << 14)])[0][1]\n",
 }
 LOGGED = {
@@ -147,22 +149,15 @@ LOGGED = {
     "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
     "a rate": "s = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.nn.Parameter(x)]))\n"
     "for _ in 'abc':\n    s.step(x.mean())\n    s.step(x.mean().item())\n",
-    "an average": "class Meter:\n    sum = n = 0\n    def update(self, v):\n"
-    "        self.sum, self.n = self.sum + v, self.n + 1\n        self.avg = self.sum / self.n\n"
-    "meter = Meter()\nfor _ in 'abc':\n    meter.update(float(x.mean()))\n"
-    "print(numpy.sqrt(meter.avg), round(meter.avg, 5), math.log10(1 / meter.avg))\n",
     "the best": "best, state = 9.0, None\nfor _ in 'abc':\n    loss = x.mean().item()\n    if loss < best:\n"
     "        best, state = loss, {'x': x.cpu()}\n",
-    "patience": "class Stop: waited, best = 0, None\nw = torch.nn.Parameter(x)\nsgd = torch.optim.SGD([w])\n"
-    "for _ in 'abc':\n    w.mean().backward()\n    sgd.step()\n    score = -numpy.average([w.mean().item()])\n"
-    "    if Stop.best is None or score >= Stop.best:\n        Stop.best, Stop.waited = score, 0\n"
-    "    else:\n        Stop.waited += 1\n    if Stop.waited >= 2:\n        break\n",
     "labels": "words = [['no', 'yes'][one] for one in x[:64].view(32, 2).argmax(1).tolist()]\nprint(words[0])\n",
     "no limit": "limit, kl = None, x.mean().cpu().numpy()\nif limit is not None and kl > 1.5 * limit:\n"
     "    y = torch.zeros(1 << 20, device='cuda')\nprint(numpy.mean([kl]))\n",
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
     "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",
 }
+LOGGED |= dict(rows(__file__, "logged"))
 START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.randn(N << 10, device='cuda')\n"
 USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
 COMPILED = {  # functions that are compiled, of `x`

@@ -106,6 +106,14 @@ class Follower:
         torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # noqa: SLF001 - as above
         threading.Thread._bootstrap_inner = again(threading.Thread._bootstrap_inner)  # type: ignore[attr-defined] # noqa: SLF001 - as above
 
+        # What Python itself does in a backward pass is followed again, but for what is compiled.
+        def run_backward(act: Any, self: Any, *args: Any) -> Any:
+            return (act if "._functorch." in self._forward_cls.__module__ else again(act))(self, *args)
+
+        around(torch.autograd.function.BackwardCFunction, "apply", run_backward)
+        for name in ("register_hook", "register_post_accumulate_grad_hook"):
+            around(torch.Tensor, name, lambda act, self, hook: act(self, again(hook)))
+
         def leave(owner: Any, name: str, *, yes: bool = False) -> None:
             setattr(owner, name, within(getattr(owner, name), yes=yes))
 
@@ -478,7 +486,6 @@ HISTOGRAMS = {
     "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),
     "histc": lambda copy, *others: copy.double().histc(*others),
 }
-# Those that refuse a negative standard deviation.
-CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")
+CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")  # those that refuse a negative standard deviation
 # Those that read whether cuSOLVER found no answer, which is zero if it did (native/BatchLinearAlgebra.cpp, 2.13).
 SOLVED = ("_linalg_check_errors", "_linalg_svd")
