@@ -445,7 +445,7 @@ def test_the_line_that_says_why_a_job_failed(printed: str, reason: str) -> None:
 @pytest.mark.usefixtures("warm_children")
 def test_a_job_that_is_ended_early_says_so() -> None:
     for options in ((), ("--show-output",)):
-        assert "note: ended after step 2: later steps" in run(*MAIN, options=(*options, "--steps", "2")).stdout
+        assert "note: ended after step 2: its first" in run(*MAIN, options=(*options, "--steps", "2")).stdout
 
 
 @pytest.mark.usefixtures("warm_children")

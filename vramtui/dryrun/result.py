@@ -153,6 +153,10 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
     until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
     is_all = not (epoch.is_cut or until)
+    over = (DIFFERING,) * is_known + (DIFFERING, KEEPING, AWAITING) * (is_all and not epoch.looked)  # it ran as it is
+    open_notes = [note for note in notes if note.startswith(BOUNDED) or PLACES_COUNTED in note]
+    if open_notes and all(note.startswith(over) for note in open_notes):
+        own = msgspec.structs.replace(own, bounded=False)
     ran = f"{'all its' if is_all else 'its first'} {'epochs' if epoch.looked else f'{rest.steps:,} steps'}"
     seen = f"{ran}, made short ({epoch})," if epoch.looked else ran
     unseen = "; an evaluation was not seen" if epoch.looked else "; what follows was not seen"
@@ -196,7 +200,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
             f"{BOUNDED}each batch of another DataLoader keeps {each} more than the one before; the {epoch.left:,} that "
             f"did not run keep up to {most}"
         )
-    notes = [note for note in notes if not (is_known and note.startswith(DIFFERING))]
+    notes = [note for note in notes if not note.startswith(over)]
     bounded, is_cut = own.bounded or any(note.startswith(BOUNDED) for note in notes), bool(epoch.looked) or not is_all
     how: dict[str, Any] = {"warnings": tuple(notes), "bounded": bounded, "epoch": epoch}
     return msgspec.structs.replace(own, **how, cut_short=is_cut, after=after * is_cut)

@@ -31,10 +31,9 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 """
 
 
-def traced(folder: Path, text: str, function: str | None = None, *arguments: str, steps: int = 3) -> DryRun:
-    path = folder / "script.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return trace(TraceRequest(path=str(path), function=function, arguments=arguments, device=card("A100"), steps=steps))
+def traced(folder: Path, text: str, function: str | None = None, *arguments: str, **how: Any) -> DryRun:
+    (path := folder / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    return trace(TraceRequest(path=str(path), function=function, arguments=arguments, device=card("A100"), **how))
 
 
 def test_a_script_is_main_beside_its_own_modules_with_its_arguments(tmp_path: Path) -> None:
@@ -372,10 +371,10 @@ def test_a_value_that_ends_the_code_is_told_as_the_constant_that_it_is(tmp_path:
 
 
 def test_batches_of_other_sizes_and_what_each_step_keeps_are_told_of(tmp_path: Path) -> None:
-    differ = traced(tmp_path, LOOP.format(rows=[1 << 16, 1 << 18, 1 << 17], stops="0"))
+    differ = traced(tmp_path, LOOP.format(rows=[1 << 16, 1 << 18, 1 << 17], stops="0"), keep_files=True)
     assert any("16.0 MiB to 64.0 MiB of inputs" in sentence for sentence in differ.warnings)
     appends = "globals().setdefault('kept', []).append(torch.empty(1 << 20, device='cuda'))"
-    same, keeps = (traced(tmp_path, LOOP.format(rows=[64] * 9, stops=stops)) for stops in ("0", appends))
+    same, keeps = (traced(tmp_path, LOOP.format(rows=[64] * 9, stops=one), keep_files=True) for one in ("0", appends))
     assert "batches differ" not in str(same.warnings)
     assert ("each step keeps 4.0 MiB more" in str(keeps.warnings), keeps.bounded, same.bounded) == (True, True, False)
 
@@ -400,8 +399,10 @@ for _ in range(99):
 @pytest.mark.parametrize("turns", TURNS)
 def test_each_optimizer_is_waited_for(tmp_path: Path, turns: str) -> None:
     grows, size, note = TURNS[turns]
-    result = traced(tmp_path, TAKING.format(turns=turns, grows=grows))
-    assert (result.peak_allocated >> 20, result.bounded, note in str(result.warnings)) == (size, bool(note), True)
+    whole = traced(tmp_path, TAKING.format(turns=turns, grows=grows))  # it runs on to its end
+    assert (whole.peak_allocated >> 20, whole.bounded) == (size + 97 * grows, False)
+    steps = traced(tmp_path, TAKING.format(turns=turns, grows=grows), keep_files=True)
+    assert (steps.peak_allocated >> 20, steps.bounded, note in str(steps.warnings)) == (size, bool(note), True)
 
 
 def test_a_card_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ def by_numbers(run: CudaRun, own: results.DryRun, varied: list[tuple[CudaRun, re
         if is_whole and one is not others[0] and any(place.is_condition and place.takes_all for place in run.places):
             return True  # with numbers that fall each mask has one place
         if is_whole and (conditions or one.steps_done != run.steps_done):  # the same may be done more or less often
-            return one.requests.keys() == run.requests.keys()
+            return one.requests.keys() in [other.requests.keys() for other in (run, *others) if other is not one]
         return is_like and one.requests in [other.requests for other in (run, *others) if other is not one]
 
     differing = [result for one, result in varied if not is_same(one, result)]

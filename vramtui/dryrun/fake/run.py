@@ -89,9 +89,11 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
                 own, reads, lambda how: _run_once(replace(request, other_numbers=how), again, unread, quiet)
             )
         longer = None
-        if own.epoch is not None and own.cut_short and time.monotonic() - began < limit:
+        if own.cut_short and own.out_of_memory is None and time.monotonic() - began < limit:
             with contextlib.suppress(UserError):
                 longer = _run_once(replace(request, rest=True), again, unread, quiet)[0]
+                done = (row.step for row in longer.timeline if row.phase == "step")
+                longer = replace(longer, steps=max(done, default=-1) + 1)
     return results.with_rest(result, longer)
 
 

@@ -107,9 +107,7 @@ def next_division(size: int, divisions: int) -> int:
         return size
     floor = 1 << (size.bit_length() - 1)
     step = floor >> (divisions.bit_length() - 1)
-    if step == 0:
-        return 2 * floor
-    return (size + step - 1) // step * step
+    return 2 * floor if step == 0 else (size + step - 1) // step * step
 
 
 def _read(key: str, value: str) -> dict[str, object]:

@@ -29,9 +29,7 @@ def segment_bytes(size: int, large_segment: int = LARGE_SEGMENT) -> int:
     """Bytes taken from the device for a rounded request that no cached block serves (get_allocation_size)."""
     if size <= SMALL_LIMIT:
         return SMALL_SEGMENT
-    if size < LARGE_EXACT:
-        return large_segment
-    return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
+    return large_segment if size < LARGE_EXACT else -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
 def tail(size: int) -> int:

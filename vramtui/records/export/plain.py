@@ -29,9 +29,7 @@ def clean(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
         return value if isfinite(value) else None
     if isinstance(value, dict):
         return {printable(key): clean(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(entry) for entry in value]
-    return value
+    return [clean(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def json_text(document: object) -> str:
