@@ -196,9 +196,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fit(self) -> Fit | None:
         """The verdict, with its sentence; None when no card was named."""
-        if not self._is_asked:
-            return None
-        return fit_on(self.estimate, self.preset.preset.workload, self.device)
+        return None if not self._is_asked else fit_on(self.estimate, self.preset.preset.workload, self.device)
 
     def to_dict(self) -> dict[str, object]:
         """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""

@@ -18,7 +18,7 @@ EPOCHS, MORE_STEPS = 2, 8  # as memory may be kept from one to the next; and ste
 MOST_LOOKED, SECONDS, SHORTLY = 10_000, 5.0, 1.0  # batches that are looked at, and how long; shortly if all are alike
 GROWN = 4  # batches that show by how much each leaves more than the one before
 LATE = 30.0  # seconds from the last step asked for, after which each loop gives one batch, and no epoch more begins
-LATER = 5.0  # seconds for epochs after those, as of layers that train later, or to the job's own end
+LATER = 5.0  # by `_clock`: for epochs after those, as of layers that train later, or to the job's own end
 
 # Numbers of steps, or of epochs, after which a library's loop evaluates (transformers 5.23, Lightning 2.6).
 EVALUATES = {
@@ -66,7 +66,7 @@ class Epoch:
         self._loaded: _Loop | None = None  # that of the latest batch, but for an evaluation's
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
         # Steps that were taken when the last pass over the DataLoader that trains ended; when it began, and is over.
-        self._steps = self._began = self._until = math.inf
+        self._steps = self._began = self._until = self._rest_until = math.inf
 
     @property
     def _used(self) -> _Loop | None:
@@ -77,7 +77,7 @@ class Epoch:
     def goes_on(self, steps: int) -> bool:
         """Return whether the job, which has taken its steps, goes on to the end of its epoch."""
         if self._began == math.inf and self._is_short:
-            self._training, self._began = self._used, time.monotonic()
+            self._training, self._began, self._rest_until = self._used, time.monotonic(), _clock() + LATER
             first = self._training.first if self._training else 0
             loops = [one for one in self._loops.values() if one.last >= first]  # that take turns or go together
             for one in gc.get_objects():
@@ -88,7 +88,7 @@ class Epoch:
         self._steps = min(self._steps, steps)
         if self._training is not None or self._is_rank:
             return self._is_short and steps < self._steps + MORE_STEPS
-        return self._is_short and time.monotonic() < self._began + LATER  # no DataLoader, or at a pass's first batch
+        return self._is_short and _clock() < self._rest_until  # no DataLoader, or at a pass's first batch
 
     def is_over(self) -> bool:
         """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the batch
@@ -99,14 +99,14 @@ class Epoch:
             self._training = self._training or latest
             self._ended = Counter({id(latest.sampler): self._passes})
             self._others = {data: one for data, one in self._others.items() if one is not latest}
-        return self._passes >= 1 if self._is_late else time.monotonic() > self._until
+        return self._passes >= 1 if self._is_late else _clock() > self._until
 
     def _end_pass(self, loop: _Loop) -> None:
         if id(loop.sampler) in self._ended:
             self._ended[id(loop.sampler)] += 1
             self._steps = math.inf  # counted from the next one on
             if self._passes >= EPOCHS and self._until == math.inf:
-                self._until = time.monotonic() + LATER * (not self._is_rank)
+                self._until = _clock() + LATER * (not self._is_rank)
 
     @property
     def _is_rank(self) -> bool:  # which ends after the same steps as others
@@ -173,7 +173,8 @@ class Epoch:
                 break
             size = self._meet(loop, batch)
             is_alike = is_alike and size == before
-            is_in_time = is_in_time and time.monotonic() < min(began + (SHORTLY if is_alike else SECONDS), self._until)
+            is_in_time = is_in_time and time.monotonic() < began + (SHORTLY if is_alike else SECONDS)
+            is_in_time = is_in_time and _clock() < self._until
             if size > most:
                 largest, most = batch, size
         loop.is_larger = most > before
@@ -206,3 +207,8 @@ class Epoch:
             "left": keeps.left,
             "is_cut": self.is_cut,
         }
+
+
+def _clock() -> float:
+    """Seconds, about as many on a busy host as on a quiet one, where this thread runs half of the time."""
+    return time.monotonic() / 4 + 1.5 * time.thread_time()

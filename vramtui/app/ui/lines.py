@@ -94,9 +94,7 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         if self._built_for != size and view is not None and palette is not None and size.width and size.height:
             self._built_for = size
             self.shown = self.build(view, palette, size.width, size.height)
-        if y < len(self.shown):
-            return self.shown[y]
-        return Strip.blank(self.size.width, self.rich_style)
+        return self.shown[y] if y < len(self.shown) else Strip.blank(self.size.width, self.rich_style)
 
 
 class Framed(Lines[Shown]):
@@ -144,9 +142,7 @@ def fit(text: str, width: int) -> str:
     """Return `text` in exactly `width` columns, with an ellipsis if it is too long."""
     if width <= 0:
         return ""
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + "…"
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def right(text: str, width: int) -> str:
