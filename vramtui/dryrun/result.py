@@ -150,7 +150,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     if rest is None or (epoch := rest.epoch) is None:
         return msgspec.structs.replace(own, after=UNSEEN * own.cut_short)
     notes, is_known = [*own.warnings], 0 < epoch.looked == epoch.length
-    until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:g} s"
+    until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:.3g} s"
     until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
     is_all = not (epoch.is_cut or until)
     over = (DIFFERING,) * is_known + (DIFFERING, KEEPING, AWAITING) * (is_all and not epoch.looked)  # it ran as it is
