@@ -157,6 +157,11 @@ LOGGED = {
     "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
     "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",
 }
+LOGGED["lengths of texts"] = "t = torch.arange(64, 0, -1).cuda().cpu().numpy()\nx = x.view(64, -1).expand(64, 64, -1)\n"
+LOGGED["lengths of texts"] += "x = torch.nn.utils.rnn.pack_padded_sequence(x, t, batch_first=True)\n"
+LOGGED["lengths of texts"] += (
+    "print(torch.nn.utils.rnn.pad_packed_sequence(x)[0].mean().item() ** 2, x.batch_sizes[1])\n"
+)
 LOGGED |= dict(rows(__file__, "logged"))
 START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.randn(N << 10, device='cuda')\n"
 USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
@@ -238,7 +243,9 @@ FAILING = {
     "y = (x.requires_grad_() * 2).sum()\ny.backward()\ny.backward()": "RuntimeError: Trying to backward through",
     "torch.cuda.set_device(2)": "the script asks for GPU 2: --gpu 3xRTX4090; the job ended with 1",
     "torch.nn.DataParallel(torch.nn.Linear(4, 4), device_ids=[0, 1])": "the script asks for GPU 1: --gpu 2x",
+    "place = 'cuda:' + str(6)\nx.to(place)": "the script asks for more than 1: --gpu 2xRTX4090; the job ended with 1",
     "import os\nos.kill(os.getpid(), 11)": "the job ended with 139",
+    "torch.optim.SGD([torch.nn.Parameter(x)]).step()\nassert x[0].item() < 0.1\nraise OSError('full')": "OSError: full",
 }
 
 

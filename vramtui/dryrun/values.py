@@ -577,14 +577,22 @@ class Values:
                 self.fill(one, True, is_guess=GUESS)
         self._mark_written(written)
         self._guess(op, facts, args, kwargs, out)
-        outs = [one for one, _ in written] or (out if isinstance(out, (list, tuple)) else [out])
-        for one in outs if engine.varies else ():
+        for one in ([one for one, _ in written] or self._guessed(args, out)) if engine.varies else ():
             if self.is_plain(one) and not self.is_followed(one):
                 engine.vary(one)
         if facts.name == READING:
             return engine.vary(out)
         # Whole tensors that are compared are alike in a healthy job if their shapes are.
         return (facts.name in ("equal", "allclose") and args[0].shape == args[1].shape) if type(out) is bool else out
+
+    def _guessed(self, args: Any, out: Any) -> list[Any]:
+        """The tensors that an operator gave, but those on the host beside one on the GPU, which follow from what the
+        host knew, as the batch sizes of `_pack_padded_sequence` do.
+        """
+        ones = [one for one in (out if isinstance(out, (list, tuple)) else (out,)) if self.is_plain(one)]
+        given = [one for one in args if self.is_plain(one) and not self.is_followed(one)]
+        is_known = not any((entry := self.entry_of(one)) is not None and entry.is_guess for one in given)
+        return [one for one in ones if is_known and self.is_followed(one)] or ones
 
     def _picked(self, facts: OperatorFacts, args: Any) -> Any:
         """The number that any places pick from a known tensor of equal numbers; None of another."""
@@ -622,9 +630,7 @@ class Values:
         if verdict is not None and self.is_plain(out) and self.is_followed(out):
             self.fill(out, verdict, is_guess=kind, epoch=epoch)
             return
-        for one in out if isinstance(out, (list, tuple)) else (out,):
-            if not self.is_plain(one):
-                continue
+        for one in self._guessed(args, out):
             is_mask = one.dtype is self.torch.bool and (one.numel() > 1 or not self.holds)
             if not self.is_followed(one):
                 if is_mask:
