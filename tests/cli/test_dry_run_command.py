@@ -419,6 +419,7 @@ def test_what_a_card_has_no_code_for_is_refused(folder: Path, text: str, gpu: st
 
 RANK = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a.py', line 1\n[rank1]: KeyError: 'text'\n"
 FAILED = "E1129 20:06:19 torch/elastic/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 5)\nTraceback\n  main()\n"
+WARNED = "a.py:36: UserWarning: TypedStorage is deprecated.\n  img = storage(pic)\n"
 TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>\n  traceback : {}\n====\n"
 
 
@@ -433,6 +434,7 @@ TABLE = "torch.distributed.elastic.ChildFailedError: \n====\n  error_file: <N/A>
         ("OSError: We couldn't connect to a hub\nCheck your connection.\n", "OSError: We couldn't connect to a hub"),
         ("ERROR: packages are missing\nFor CUDA 13:\npip install .[cu13]\n", "ERROR: packages are missing"),
         ("a.py: error: no --lr\n[1] [INFO] [launch.py:3] Killing subprocess 7\n", "a.py: error: no --lr"),
+        (f"KeyError: 'a'\n{WARNED * 9}", "KeyError: 'a'"),  # of workers that load data
         (FAILED, FAILED.partition("\n")[0]),
         ("KeyError: 'a'\nERROR:    Application startup failed.\n", "KeyError: 'a'"),
         ("Usage: a\n╭─ Error ──╮\n│ No such  │\n│ option   │\n╰──────────╯\n", "No such option"),

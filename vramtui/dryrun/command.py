@@ -54,7 +54,8 @@ _ASKED_GPUS = re.compile(r"(?:cuda:|set_device\(|device_ids ?= ?\[)([\d, ]+)")
 _EXCEPTION = re.compile(r"(\[rank\d+\]:)?\s*((?:(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)|ERROR)(?:: .+|:?$))")
 # The first that torchrun, DeepSpeed and accelerate print once a process failed.
 _LAUNCHER = re.compile(r"\] failed \(exitcode: |Killing subprocess \d|ChildFailedError|Error: Command '\['\S*python")
-_CLEAN_UP = re.compile(r"(?:\[rank\d+\]:)?\[?[WIE]\d{4} |.*(?:resource_tracker|closing signal)|\s+warnings\.warn|\s*$")
+_CLEAN_UP = re.compile(r"(?:\[rank\d+\]:)?\[?[WIE]\d{4} |.*(?:resource_tracker|closing signal)|\s*$")
+_WARNING = re.compile(r"^.+:\d+: \w*Warning: .*\n?(?:  .+\n?)?", re.MULTILINE)  # and its line, of any process
 _BOXED = re.compile(r"╭─ Error ─+╮\n((?:│.*│\n)+)╰─+╯\s*\Z")  # Typer's and rich-click's
 _NO_NETWORK = re.compile(r"Name or service not known|name resolution|[Cc]ouldn't (?:connect|reach)|is unreachable")
 NEAR, LONGEST = 8, 400  # lines that an exception's message may have, and characters of its first that are shown
@@ -240,8 +241,9 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             if _NO_NETWORK.search(last) and not job.keep_files:
                 stated += "; a dry run has no network: get models and data first, or allow it with --keep-files"
             if _NO_SUCH_GPU.search(text):
-                asked = max(count, *map(int, re.findall(r"\d+", ",".join(_ASKED_GPUS.findall(text)))))
-                stated = f"the script asks for GPU {asked}: --gpu {asked + 1}x{device.name}; {error}"
+                numbers = [int(one) for one in re.findall(r"\d+", ",".join(_ASKED_GPUS.findall(text)))]
+                asked = f"GPU {max(numbers)}" if max(numbers, default=0) >= count else f"more than {count}"
+                stated = f"the script asks for {asked}: --gpu {max(count, *numbers, 0) + 1}x{device.name}; {error}"
             return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if full:
         result = replace(result, warnings=(f"engine fake: {full}", *result.warnings))
@@ -256,7 +258,7 @@ def last_words(printed: str) -> tuple[tuple[str, ...], str]:
     """The last lines of a failed job without its launcher's, and the one that says why: the first rank's of several."""
     lines = [printable(line) for line in printed.splitlines()]
     end = next((at for at, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines))
-    own = [line for line in lines[:end] if not _CLEAN_UP.match(line)]
+    own = [line for line in _WARNING.sub("", "\n".join(lines[:end])).splitlines() if not _CLEAN_UP.match(line)]
     raised: dict[str | None, tuple[int, str]] = {}
     for at, line in enumerate(own):
         if (error := _EXCEPTION.fullmatch(line)) and not (raised and error[2].startswith("ERROR")):  # uvicorn's
@@ -291,8 +293,13 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
                 return _by_cuda(replace(again, other_numbers=EMPTY), device, count, tools, unread)
         if job.other_numbers:
             raise
-        # It may have divided by a number that reads as zero, or taken its logarithm.
-        return _by_cuda(replace(again, other_numbers=NUMBERS[0][1]), device, count, tools, output)
+        # It may have divided by a number that reads as zero, or taken its logarithm; a later failure is its own.
+        with contextlib.ExitStack() as stack:
+            if ran.steps:
+                output = stack.enter_context(tempfile.TemporaryFile())
+                stack.enter_context(contextlib.suppress(UserError))
+            return _by_cuda(replace(again, other_numbers=NUMBERS[0][1]), device, count, tools, output)
+        raise
     again = replace(again, timeout=2 * seconds + LONGER, other_way=None)
 
     def rerun(what: str, **how: str | bool) -> tuple[CudaRun, DryRun]:
