@@ -160,6 +160,4 @@ def document(reader: str, base: str) -> dict[str, Any]:
     if reader == "history":
         run = a_run(times=(0.0, 1.0), values=(1, 2), ended_at=1010.0, ending="exited", workload={"run": {"kind": "t"}})
         return every_field(json.loads(msgspec.json.encode(run)), Run)
-    if base == "sample":
-        return dict(json.loads(encode_sample(scenes.usual())))
-    return dict(DOCUMENTS[reader][base])
+    return dict(json.loads(encode_sample(scenes.usual())) if base == "sample" else DOCUMENTS[reader][base])

@@ -102,9 +102,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """● shown; ◐ shown in part, for the reason given; ◌ only explained, by a help page; ○ not shown."""
         if self.missing:
             return "○"
-        if self.statement.partly:
-            return "◐"
-        return "◌" if self.statement.command.startswith("vramtui help") else "●"
+        is_explained = self.statement.command.startswith("vramtui help")
+        return "◐" if self.statement.partly else "◌" if is_explained else "●"
 
 
 def statements() -> tuple[Statement, ...]:

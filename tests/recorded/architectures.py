@@ -43,9 +43,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def off(self) -> float | None:
-        if not self.true or self.counted is None:
-            return None
-        return self.counted / self.true - 1
+        return None if not self.true or self.counted is None else self.counted / self.true - 1
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:

@@ -244,10 +244,10 @@ class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         of = f"{self.length:,}" if self.looked == self.length else f"{self.looked:,} of {self.length or 'its'}"
-        seen = f"the largest of {of} batches" if self.is_larger else f"{of} batches, none larger than before"
-        return seen + f", and {self.others:,} of {self.others_length:,} batches of other DataLoaders" * bool(
-            self.others
-        )
+        plural = "batch" if of == "1" else "batches"
+        seen = f"the largest of {of} batches" if self.is_larger else f"{of} {plural}, none larger than before"
+        others = f", and {self.others:,} of {self.others_length:,} batch{'es' * (self.others_length != 1)}"
+        return seen + f"{others} of other DataLoaders" * bool(self.others)
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,9 +338,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> FitVerdict:
         """`does not fit` where it ran out of memory, `unknown` where a guess may have made it do so."""
-        if self.unknown:
-            return "unknown"
-        return "does not fit" if self.out_of_memory is not None else self.fit.verdict
+        return "unknown" if self.unknown else "does not fit" if self.out_of_memory is not None else self.fit.verdict
 
     @property
     def fits(self) -> bool | None:

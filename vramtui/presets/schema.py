@@ -83,9 +83,7 @@ def describe(value: object) -> str:
     if isinstance(value, NotFinite):
         return short(value.text)
     names = {str: "text", list: "a list", dict: "a table", type(None): "empty"}
-    if isinstance(value, (dt.date, dt.time)):
-        return "a date"
-    return names.get(type(value), "something else")
+    return "a date" if isinstance(value, (dt.date, dt.time)) else names.get(type(value), "something else")
 
 
 def short(text: str) -> str:

@@ -295,9 +295,7 @@ def short_name(card: str) -> str:
 
 def delta_colour(fraction: float) -> str:
     """Return red above the prediction, green near it, and the text's colour below."""
-    if fraction > USUAL_ERROR:
-        return "error"
-    return "success" if fraction >= -USUAL_ERROR else "foreground"
+    return "error" if fraction > USUAL_ERROR else "success" if fraction >= -USUAL_ERROR else "foreground"
 
 
 def delta_text(fraction: float | None) -> str:

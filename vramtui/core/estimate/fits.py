@@ -402,6 +402,4 @@ def fits_in(needs: int, has: int) -> bool:
 
 def unknown_of(model: object) -> str:
     """Unknown properties of a model that prevent a verdict; may be empty."""
-    if getattr(model, "basis", "") != "generic":
-        return ""
-    return "its architecture or quantization is not known"
+    return "its architecture or quantization is not known" if getattr(model, "basis", "") == "generic" else ""

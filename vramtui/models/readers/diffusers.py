@@ -451,6 +451,4 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
 def _class_of(values: dict[str, object], part: str) -> str:
     """The class that an index gives for a part: the second of two names; empty if it has none."""
     value = values.get(part)
-    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
-        return ""
-    return value[1]
+    return value[1] if isinstance(value, list) and len(value) == 2 and isinstance(value[1], str) else ""

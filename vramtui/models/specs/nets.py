@@ -89,9 +89,7 @@ def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None 
 
 def positions_of(model: EncoderModel) -> int | None:
     """Positions of one image: its patches, and one for all of it where there is a class token; None for text."""
-    if model.image_size is None:
-        return None
-    return (model.image_size // model.patch_size) ** 2 + model.class_token
+    return None if model.image_size is None else (model.image_size // model.patch_size) ** 2 + model.class_token
 
 
 def check_encoder(model: EncoderModel) -> None:

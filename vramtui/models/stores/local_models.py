@@ -52,9 +52,7 @@ def home(environ: Mapping[str, str]) -> Path:
 def parsed(name: str) -> tuple[str, str, str] | None:
     """Repository, revision and quantization of `owner/name@revision:quantization`; None for anything else."""
     match = _HUB_NAME.fullmatch(name)
-    if match is None or "--" in match[1] or ".." in name:
-        return None
-    return match[1], match[2] or "", match[3] or ""
+    return None if match is None or "--" in match[1] or ".." in name else (match[1], match[2] or "", match[3] or "")
 
 
 def find_cached(name: str, environ: Mapping[str, str]) -> Path | None:
