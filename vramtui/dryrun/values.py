@@ -586,8 +586,8 @@ class Values:
         return (facts.name in ("equal", "allclose") and args[0].shape == args[1].shape) if type(out) is bool else out
 
     def _guessed(self, args: Any, out: Any) -> list[Any]:
-        """The tensors that an operator gave, but those on the host beside one on the GPU, which follow from what the
-        host knew, as the batch sizes of `_pack_padded_sequence` do.
+        """The tensors that an operator returned, without those on the host if others are on the GPU: the host computed
+        them from its own numbers, as the batch sizes of `_pack_padded_sequence`.
         """
         ones = [one for one in (out if isinstance(out, (list, tuple)) else (out,)) if self.is_plain(one)]
         given = [one for one in args if self.is_plain(one) and not self.is_followed(one)]
