@@ -158,8 +158,7 @@ def test_before_the_first_sample_there_is_a_view_and_a_lost_gpu_keeps_its_last_f
     state = state_with()
     state.view()
     state.step(("batch_size",), 1)
-    taken = known(state.snapshot())
-    first = taken.holdings[0]
+    first = known(state.snapshot()).holdings[0]
     assert (first.preset, known(first.estimate).process) == ("llama-3.1-8b-lora", PREDICTED)
     state = state_with(scenes.usual(0), scenes.troubled(30))
     lost = state.view().bars[0]

@@ -205,8 +205,7 @@ async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gon
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(app)
-        found = app.state.session.presets["tiny"]
-        assert found.preset.run.batch_size == 8
+        assert app.state.session.presets["tiny"].preset.run.batch_size == 8
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as (app, pilot, screen):
         path.unlink()
@@ -262,8 +261,7 @@ async def test_the_own_editor_edits_the_file_or_its_errors_are_said(
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
-        found = edited[0].state.session.presets["tiny"]
-        assert found.preset.run.batch_size == 8
+        assert edited[0].state.session.presets["tiny"].preset.run.batch_size == 8
         assert "again" in said(edited[0])
     _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
     async with editor(tmp_path) as edited:

@@ -65,8 +65,7 @@ async def test_a_spike_is_in_every_panel_and_a_stuck_driver_is_left_alone() -> N
         await give(app, pilot, scenes.usual(1))
         row = known(app.state.view().chosen)
         assert (row.peak, row.learned and row.learned.how, row.fast_since) == (HIGH, "sampled", scenes.START + 0.1)
-        series = known(app.state.view().series)
-        assert HIGH in series.values
+        assert HIGH in known(app.state.view().series).values
         assert [look.used for look in sampler.looks] == [2 * HIGH]  # it is of after the sample, and waits
         await press(app, pilot, "i")
         assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)

@@ -136,8 +136,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         ledger = row_ledger(jobs, known(view.chosen))
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
-        panel = known(app.state.view().panel)
-        moments = observed_moments(jobs, panel)
+        moments = observed_moments(jobs, known(app.state.view().panel))
         assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
             ("build", 15 * GIB, 15 * GIB),
             ("forward", 50 * GIB, 55 * GIB),
@@ -154,8 +153,7 @@ async def test_other_jobs_tell_nothing_of_it_and_one_that_died_has_no_context() 
         row = known(app.state.view().chosen)
         for stranger in (job(known(row.process).pid + 1, row.gpu.uuid), job(known(row.process).pid, "GPU-another")):
             app.session.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
-            panel = known(app.state.view().panel)
-            assert observed_moments(app.state.session.jobs, panel) == ()
+            assert observed_moments(app.state.session.jobs, known(app.state.view().panel)) == ()
             ledger = row_ledger(app.state.session.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
         row = known(app.state.view().chosen)

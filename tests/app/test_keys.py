@@ -31,8 +31,7 @@ SOME_CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", 
 
 
 def view_of(driver: Driver) -> View:
-    screen = known(driver[0].screens.first)
-    return screen.view
+    return known(driver[0].screens.first).view
 
 
 async def press(driver: Driver, *keys: str) -> View:

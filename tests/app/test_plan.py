@@ -228,8 +228,7 @@ def test_the_preset_as_saved_and_sharding_taken_over_are_compared() -> None:
     plan = desk.move(1, 0)
     assert plan.side.workload is not None
     desk.state.put(plan.side.workload)
-    panel = known(desk.state.view().panel)
-    assert panel.changed
+    assert known(desk.state.view().panel).changed
     assert desk.view().changed
     desk.state.undo_steps()
     assert not desk.view().changed

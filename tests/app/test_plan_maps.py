@@ -253,8 +253,7 @@ def test_advice_is_the_planners_and_goes_by_what_is_simulated() -> None:
         advice.edges[0].process
         == answer_for(DEFAULT, TRAIN_OF_NEARER.with_run(batch_size=advice.edges[0].largest), CARD).process
     )
-    now = answer_for(DEFAULT, TRAIN_OF_NEARER, CARD)
-    assert advice.fits == now.fits
+    assert advice.fits == answer_for(DEFAULT, TRAIN_OF_NEARER, CARD).fits
     assert set(advice.cards) == {one for one in COMPARED if answer_for(DEFAULT, TRAIN_OF_NEARER, one).fits}
 
 

@@ -127,8 +127,7 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         await press(player, pilot, "backspace", "0", "%", "enter")
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player.state.session, LONG[:300])
-        snapshot = player.state.snapshot()
-        assert snapshot.sample == LONG[299]
+        assert player.state.snapshot().sample == LONG[299]
         await press(player, pilot, "g", "9", "escape")
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player.state.session, LONG[:300])

@@ -98,8 +98,7 @@ def test_every_part_is_shown_with_its_arithmetic_and_rules_beside_analytic() -> 
         assert f"{one[total]:,}" in text
     assert text.startswith("✓ fits A100-80GB: needs ")
     assert "\x1b" not in done.stdout
-    read = document("llama-3.1-8b-infer", "--method", "all")
-    methods = [one["method"] for one in read["estimates"]]
+    methods = [one["method"] for one in document("llama-3.1-8b-infer", "--method", "all")["estimates"]]
     assert methods[0] == "simulated"
     assert "rules:kv-cache" in methods
     text = run("llama-3.1-8b-infer", "--method", "all").stdout
@@ -169,8 +168,7 @@ def test_a_sequence_beyond_the_models_own_length_is_said(preset: str, setting: s
 @pytest.mark.parametrize(("name", "sizes"), [("5060 Ti", 2), ("rtx3080", 2), ("A100", 2), ("V100", 2), ("A100-80GB", 0),
                                              ("4090", 0), ("24GB", 0)])  # fmt: skip
 def test_a_name_of_two_sizes_is_answered_for_both(name: str, sizes: int) -> None:
-    done = run("gpt2-124m", "--gpu", name)
-    assert done.stdout.startswith("GPU ") == bool(sizes)
+    assert run("gpt2-124m", "--gpu", name).stdout.startswith("GPU ") == bool(sizes)
     assert len(sizes_of(name)) == sizes
     if sizes:
         devices = json.loads(run("gpt2-124m", "--gpu", name, "--json").stdout)["devices"]

@@ -143,8 +143,7 @@ def test_what_a_command_prints_is_of_its_schema(name: str, arguments: tuple[str,
 
 @pytest.mark.parametrize(("name", "make"), [(name, one) for name, made in MADE.items() for one in made])
 def test_a_document_that_needs_a_card_is_of_its_schema(name: str, make: Callable[[], object]) -> None:
-    printed = json.loads(msgspec.json.encode(make()))
-    assert problems(printed, vramtui.schema(name)) == []
+    assert problems(json.loads(msgspec.json.encode(make())), vramtui.schema(name)) == []
 
 
 def test_an_estimate_is_one_document_from_python_and_from_the_command() -> None:

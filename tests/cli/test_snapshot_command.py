@@ -56,8 +56,7 @@ def test_one_file_by_its_name_with_its_versions_and_jobs(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
     result = invoke("snapshot", "--demo", "-f", "html", "--folder", str(tmp_path))
-    page = Path(result.stdout.strip()).read_text()
-    _, _, screen = page.partition("<h2>Screen</h2><svg")
+    _, _, screen = Path(result.stdout.strip()).read_text().partition("<h2>Screen</h2><svg")
     assert "llama-3.1-8b-lora" in screen
     assert "train.py" in screen
 

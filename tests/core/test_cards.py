@@ -112,8 +112,7 @@ def test_the_facts_are_those_of_the_installed_pytorch() -> None:
 
 
 def preset(key: str) -> Preset:
-    found = PresetLibrary().find(key)
-    return found.preset
+    return PresetLibrary().find(key).preset
 
 
 @pytest.mark.parametrize("layers", [4097, 10**6, 10**12, 2**63])

@@ -59,8 +59,7 @@ def test_a_process_is_the_same_one_until_its_pid_is_reused() -> None:
     "silence", [{"state": "lost"}, {"state": "failed"}, {"absent": {"processes": Absence.NO_PERMISSION}}]
 )
 def test_nothing_is_concluded_from_a_gpu_that_does_not_answer(silence: dict[str, object]) -> None:
-    seen = followed(sample(0, process(1)), sample(1, **silence))
-    assert seen.tracks[key(1)].gone_at is None
+    assert followed(sample(0, process(1)), sample(1, **silence)).tracks[key(1)].gone_at is None
 
 
 def test_the_oldest_exited_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,7 @@ def test_what_is_impossible_or_new_is_left_out_and_told_until_it_is_right() -> N
     after = bounded(sample(msgspec.structs.replace(left.gpus[0], utilization=7)), left)
     assert (after.gpus[0].utilization, after.gpus[0].absent) == (7, {})
     before = bounded(sample(a_gpu(utilization=-50), a_gpu(1)))
-    following = msgspec.structs.replace(before, taken_at=2.0)
-    assert bounded(following, before).problems == before.problems
+    assert bounded(msgspec.structs.replace(before, taken_at=2.0), before).problems == before.problems
     assert bounded(sample(a_gpu(), a_gpu(1))).problems == ()
 
 

@@ -52,8 +52,7 @@ def test_a_reused_pid_is_another_process_and_a_job_that_was_missed_for_a_moment_
         assert not past.same_process(other, STARTED)
     back = msgspec.structs.replace(WATCHED, ended_at=None, ending="running", seen_until=1700.0)
     assert (past.merged(WATCHED, back).ending, past.merged(back, WATCHED).ending) == ("running", "running")
-    late = msgspec.structs.replace(back, seen_until=1500.0)
-    assert past.merged(WATCHED, late).ended_at == 1599.0
+    assert past.merged(WATCHED, msgspec.structs.replace(back, seen_until=1500.0)).ended_at == 1599.0
 
 
 @pytest.mark.parametrize("pair", [(STARTED, WATCHED), (WATCHED, STARTED)])

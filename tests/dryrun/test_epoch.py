@@ -169,3 +169,20 @@ def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch
     summary = epoch.summary()
     assert summary is not None
     assert [summary[name] for name in ("length", "is_larger", "others", "others_length")] == [100, True, 33, 100]
+
+
+@pytest.mark.parametrize("seconds", [9, 0])  # to look for the largest batch
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_ends_with_its_last_batch_if_that_has_fewer_samples(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, workers: int
+) -> None:
+    epoch = Epoch(torch, lambda: 0, is_short=True)
+    plain = _BaseDataLoaderIter.__next__
+    monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: epoch.load(plain, self))
+    monkeypatch.setattr("vramtui.probe.epoch.SHORTLY", seconds)
+    monkeypatch.setattr("vramtui.probe.epoch.SECONDS", seconds)
+    seen = []
+    for batch in DataLoader(torch.zeros(4001), batch_size=4, num_workers=workers):
+        seen.append(len(batch))
+        assert len(seen) < 3 or epoch.goes_on(3)
+    assert seen == [4, 4, 4, 4, 1]

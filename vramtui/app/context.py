@@ -92,9 +92,7 @@ class CellChosen(Message):
 def message_of(result: ReadResult) -> Message:
     if isinstance(result, Sample):
         return SampleTaken(result)
-    if isinstance(result, SourceFailed):
-        return ReadFailed(result.message, result.hint)
-    return SourceStuck()
+    return ReadFailed(result.message, result.hint) if isinstance(result, SourceFailed) else SourceStuck()
 
 
 class FeedStatus:

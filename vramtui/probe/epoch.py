@@ -34,7 +34,8 @@ class _Loop:
     def __init__(self, length: int | None, sampler: Any, data: Any) -> None:
         self.length, self.sampler, self.data = length, sampler, data  # of all passes over a DataLoader, or its like
         self.ran = self.looked = self.most = self.first = self.last = 0  # batches of all loops before its own
-        self.is_whole = self.is_larger = self.is_drained = False
+        self.is_whole = self.is_larger = False
+        self.waiting: list[Any] | None = None  # batches that the pass ends with, once they are known
         self.allocated: list[int] = []  # at the beginning of each batch
 
     @property
@@ -151,34 +152,47 @@ class Epoch:
             loop.ran += 1
             self._latest = loop
             return batch
-        batch = None if loop.is_drained else self._largest(plain, iterator, loop)
-        loop.is_drained = True
-        if batch is None:
+        if loop.waiting is None:
+            loop.waiting = self._end(plain, iterator, loop)
+        if not loop.waiting:
             self._end_pass(loop)
             raise StopIteration
         loop.ran += 1
-        return batch
+        return loop.waiting.pop(0)
 
-    def _largest(self, plain: Any, iterator: Any, loop: _Loop) -> Any:
-        """The largest of the batches that are left, or of those that were looked at in time; None if none is left. It
-        is given if none before was smaller, too: each rank of a job has as many.
+    def _end(self, plain: Any, iterator: Any, loop: _Loop) -> list[Any]:
+        """The largest of the batches that are left, or of those that were looked at in time, if any is left: also if
+        none before was smaller, as each rank of a job has as many. Then the last, if it has fewer samples: sizes of its
+        own make the allocator reserve more.
         """
-        largest, most, before, is_alike = None, -1, loop.most, True
+        largest, last, most, before, is_alike = None, None, -1, loop.most, True
         began, is_in_time = time.monotonic(), not self._is_late
         while largest is None or (is_in_time and loop.looked < MOST_LOOKED):
             try:
-                batch = plain(iterator)
+                last = plain(iterator)
             except StopIteration:
                 loop.is_whole = True
                 break
-            size = self._meet(loop, batch)
+            size = self._meet(loop, last)
             is_alike = is_alike and size == before
             is_in_time = is_in_time and time.monotonic() < began + (SHORTLY if is_alike else SECONDS)
             is_in_time = is_in_time and _clock() < self._until
             if size > most:
-                largest, most = batch, size
+                largest, most = last, size
         loop.is_larger = most > before
-        return largest
+        end, sampler = None, loop.sampler
+        with contextlib.suppress(Exception):  # of any class
+            is_plain = type(sampler) is self._torch.utils.data.BatchSampler and not sampler.drop_last
+            if is_plain and (samples := len(sampler.sampler)) % sampler.batch_size:
+                end = last if loop.is_whole else None
+                if end is None and samples <= 100 * MOST_LOOKED and not self._is_late:
+                    sent = getattr(iterator, "_send_idx", iterator._num_yielded)  # noqa: SLF001 - to its workers, if any
+                    for _ in range(len(iterator) - sent - 1):
+                        next(iterator._sampler_iter)  # noqa: SLF001 - as above
+                    while True:
+                        end = plain(iterator)
+        gives = end is not None and end is not largest and not any(one.is_cuda for one in tensors_of(self._torch, end))
+        return ([] if largest is None else [largest]) + [end] * gives
 
     def _meet(self, loop: _Loop, batch: Any) -> int:
         """How large a batch is, as attention has it: its bytes, times its longest dimension behind the first."""

@@ -59,8 +59,7 @@ def test_what_stands_between_two_products_becomes_one_kernel_where_it_is_compile
     recipe = Recipe(weights=2, frozen=2, compute=2, stream=2, states=2)
     ops = Operators(tape, recipe, card_limits(card("H200")), 2, RULES)
     x = ops.linear(tape.enter(64 * 256, 2), (512, 256), "first")
-    made = ops.linear(ops.gelu_new(x), (256, 512), "second")
-    tape.close(made)
+    tape.close(ops.linear(ops.gelu_new(x), (256, 512), "second"))
     assert len(tape.nodes) > 8
     first, between, second, _ = fuse_tape(tape).nodes
     assert (first.gemm, between.gemm, second.gemm) == (True, False, True)

@@ -631,9 +631,7 @@ class PlanScreen(ViewScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the page key only if there are several pages."""
-        if action == "changes":
-            return bool(self.shown.maps)
-        return action != "page" or len(self.pages) > 1
+        return bool(self.shown.maps) if action == "changes" else action != "page" or len(self.pages) > 1
 
     def on_cell_moved(self, message: CellMoved) -> None:
         x, y = self._model.cursor

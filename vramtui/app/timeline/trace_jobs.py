@@ -189,9 +189,7 @@ class TraceJobs(Feature):
 
 def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:
     """The ends of the phases that the panel's process reported on the panel's card."""
-    if panel.process is None or panel.gpu is None:
-        return ()
-    return reported_moments(jobs, panel.gpu, panel.process)
+    return () if panel.process is None or panel.gpu is None else reported_moments(jobs, panel.gpu, panel.process)
 
 
 def words_of(progress: Progress) -> str:

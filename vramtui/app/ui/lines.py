@@ -461,9 +461,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def _cursor_style(self, at: int) -> str | None:
         """Return the colour under the row: the cursor's with the focus, a fainter one without."""
-        if at != self._cursor:
-            return None
-        return "cursor" if self.has_focus else "bar"
+        return None if at != self._cursor else "cursor" if self.has_focus else "bar"
 
     def choose(self, at: int) -> None:
         if self.rows:

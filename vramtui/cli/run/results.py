@@ -119,9 +119,7 @@ class GpuWatch:
             if match is not None or pid is None:
                 return match
         shown = [gpu for gpu in gpus if pid is not None and self._tracks(gpu.uuid, pid)]
-        if len(shown) == 1:
-            return shown[0]
-        return next((gpu for gpu in shown or gpus if gpu.index == index), None)
+        return shown[0] if len(shown) == 1 else next((gpu for gpu in shown or gpus if gpu.index == index), None)
 
     def others(self, uuid: str, pids: frozenset[int]) -> tuple[Process, ...]:
         """The other processes on that GPU in the last sample, the largest first."""

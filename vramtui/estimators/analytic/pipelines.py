@@ -310,9 +310,7 @@ def decoding_bytes(
 
 def _resnet(inner: int, outer: int) -> int:
     """Numbers for each pixel of a block's fullest convolution, what cuDNN copies included."""
-    if inner == outer:
-        return 5 * inner
-    return max(3 * inner + 2 * outer, 2 * inner + 3 * outer, inner + 4 * outer)
+    return 5 * inner if inner == outer else max(3 * inner + 2 * outer, 2 * inner + 3 * outer, inner + 4 * outer)
 
 
 def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:

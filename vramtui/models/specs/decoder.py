@@ -125,9 +125,7 @@ def check_shapes(model: kinds.TransformerModel) -> None:
 
 def shape_words(model: kinds.TransformerModel, kind: kinds.LayerCache | None = None) -> str:
     """Size of a token in the cache of one layer (of `kind`), in words."""
-    if model.caches and kind is not None:
-        return f"{kind.per_token:,}"
-    return attention_of(model).cache_words()
+    return f"{kind.per_token:,}" if model.caches and kind is not None else attention_of(model).cache_words()
 
 
 def cache_source(model: kinds.TransformerModel) -> str:
