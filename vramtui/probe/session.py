@@ -167,8 +167,7 @@ class ProbeSession:
         self._step = self._hooks.steps
         self._phase = "input"
         # The next step is watched whole or not at all: a peak that grew between two notes belongs to what is between.
-        is_first = self._step < max(ALWAYS, AWAITED * self._last) or socket_dir.REST in os.environ
-        self._hooks.watching = is_first or self._allowance.affords()
+        self._hooks.watching = self._step < ALWAYS or self._peak is not None or self._allowance.affords()
         if self._hooks.watching and not watched:
             self._note(keep=False)
         self._beat_if_due(BEAT)

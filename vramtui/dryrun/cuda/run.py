@@ -331,7 +331,8 @@ def result_of(run: CudaRun) -> results.DryRun:
     if run.without_device is not None:
         peaks = map(format_bytes, (run.without_device.peak_allocated, run.without_device.peak_reserved))
         notes.append(ON_CARD_NOTE.format(*peaks))
-    is_whole = run.steps is not None and not (run.cut_short or run.code or run.serves or run.ended_after is not None)
+    has_ended = not (run.cut_short or run.code or run.serves or run.ended_after is not None)
+    is_whole = run.steps is not None and has_ended
     unknown = ALL_TAKEN * (text is not None and any(place.takes_all for place in deciding))
     if repeats and (passes["is_end"] or run.ended_after is not None):
         notes.append(results.repeated(passes, "there" if passes["is_end"] else f"after {run.ended_after:g} s"))
@@ -389,7 +390,7 @@ def result_of(run: CudaRun) -> results.DryRun:
         rest = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {rest:,} reads elsewhere"] if rest else []
         notes.append("\n".join([f"{results.MAY_DEPEND} computed values, which read as zeros:", *lines]))
-    notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0])]
+    notes += [convolved, *results.differing_batches([row for row in rows if row.step > 0 and not has_ended])]
     ended_by = next((f": {job.end.error}: {job.end.message}" for job in run.jobs if job.end and job.end.error), "")
     if run.cut_short and not run.rest:
         notes += results.later_steps(rows, run.steps_done if passes.get("awaits_step") and (run.steps or 0) > 1 else 0)

@@ -29,6 +29,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.result import DECIDED, ChildLine, DryRun, Progress, TraceReads, TraceRequest, later_steps, repeated
 from vramtui.dryrun.shield import protect
 from vramtui.probe.peak import is_own
+from vramtui.probe.report import NO_END
 
 if TYPE_CHECKING:
     from vramtui.dryrun.fake.session import TraceSession
@@ -183,7 +184,7 @@ def trace_here(
             outcome = _run(request, session) if code is None else code()
             phases.finish()
             lines = sorted(filter(None, memory.guesses_read))
-            if lines and 0 < phases.steps_done < request.steps:
+            if lines and 0 < phases.steps_done < request.steps < NO_END:
                 more = f" and {len(lines) - MOST_LINES} lines more" if len(lines) > MOST_LINES else ""
                 memory.warn(
                     f"the code ended itself after {phases.steps_done} of {request.steps} steps, perhaps by "

@@ -350,7 +350,7 @@ class TraceRecorder:
         at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
-        notes = [*memory.warnings.values(), *results.differing_batches(self.rows)]
+        notes = [*memory.warnings.values(), *results.differing_batches(self.rows if is_cut else ())]
         if out_of_memory is None and refused is not None:
             asked, missing = (format_bytes(size) for size in (refused.segment_size, refused.missing))
             line = memory.refused_at and f" at {memory.refused_at}"
