@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from tests.dryrun.test_cuda_values import PYTHON, dry_run
@@ -106,6 +107,33 @@ def test_a_job_without_a_dataloader_runs_on_too(tmp_path: Path, engine: str) -> 
     found = dry_run(tmp_path, STEPS.format(times=1 << 14), engine, gpu="H100")
     assert (found["peak_allocated"] > GIB, found["peak_step"], found["cut_short"]) == (True, 151, False)
     assert found["warnings"][-1].startswith("all its 200 steps took ")
+
+
+EVERY = """
+import types, torch
+net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
+adam, kept, SHOW_EVERY = torch.optim.Adam(net.parameters()), [], 70_000
+args, save_every = types.SimpleNamespace(val_steps=60_000, opt={{"eval_interval": 50_000}}), 40_000
+def train(print_freq=90_000):
+    for step in range(100_000):
+        net(x).mean().backward()
+        adam.step()
+        if step and step % {} == 0:
+            kept.append(torch.zeros(1 << 20, device="cuda"))
+train()
+"""
+
+
+@pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize("engine", ["fake", "cuda"] if PYTHON else ["fake"])
+@pytest.mark.parametrize(
+    "every", ["SHOW_EVERY", "args.val_steps", 'args.opt["eval_interval"]', "print_freq", "save_every"]
+)
+def test_what_a_loop_does_at_intervals_comes_at_once_and_not_for_long(tmp_path: Path, engine: str, every: str) -> None:
+    seen = traced(tmp_path, EVERY.format(every)) if engine == "fake" else None
+    found = dry_run(tmp_path, EVERY.format(every), gpu="A100") if seen is None else to_builtins(seen)
+    times = (found["peak_allocated"] - (16 << 20)) >> 22
+    assert (0 < times < 12, "and what comes at intervals" in found["after"]) == (every != "save_every",) * 2
 
 
 LEAVES = """

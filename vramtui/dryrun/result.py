@@ -158,6 +158,7 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
     if open_notes and all(note.startswith(over) for note in open_notes):
         own = msgspec.structs.replace(own, bounded=False)
     ran = f"{'all its' if is_all else 'its first'} {'epochs' if epoch.looked else f'{rest.steps:,} steps'}"
+    ran += " and what comes at intervals" * (epoch.intervals > 0)
     seen = f"{ran}, made short ({epoch})," if epoch.looked else ran
     unseen = "; an evaluation was not seen" if epoch.looked else "; what follows was not seen"
     unseen = "" if epoch.others or is_all else unseen
@@ -230,7 +231,8 @@ def _moment(phase: str, step: int) -> str:
 class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of the DataLoader that trains, none without one: looked at, and all, if that is known; whether a larger
     one than those of the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how
-    many bytes each of the last ones left more than the one before, with so many left; and whether the rest was cut off.
+    many bytes each of the last ones left more than the one before, with so many left; whether the rest was cut off; and
+    how many intervals of the job's own, as of evaluations, were made one step or epoch.
     """
 
     looked: int
@@ -241,6 +243,7 @@ class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     grown: int
     left: int
     is_cut: bool
+    intervals: int
 
     def __str__(self) -> str:
         of = f"{self.length:,}" if self.looked == self.length else f"{self.looked:,} of {self.length or 'its'}"

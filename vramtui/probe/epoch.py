@@ -2,15 +2,23 @@
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
+import ast
 import contextlib
+import ctypes
+import functools
 import gc
+import inspect
+import linecache
 import math
+import re
+import sys
 import threading
 import time
 import weakref
 from collections import Counter
 from typing import Any
 
+from .peak import is_own
 from .report import tensors_of
 
 BATCHES = 32  # of another DataLoader that run, as a validation's, before its largest is looked for
@@ -26,6 +34,12 @@ EVALUATES = {
     "pytorch_lightning.trainer.trainer.Trainer": ("val_check_batch", "check_val_every_n_epoch"),
     "lightning.pytorch.trainer.trainer.Trainer": ("val_check_batch", "check_val_every_n_epoch"),
 }
+
+# Names for numbers of steps or epochs after which a job's own loop does more. A checkpoint only costs time.
+INTERVAL = re.compile(
+    r"(?i)(?!.*(save|ckpt|checkpoint))(.*(interval|freq|every|period)|"
+    r"(eval|val|test|log|print|disp|sample|show|plot|vis|summary|growth)\w*(steps?|iters?|epochs?))"
+)
 
 
 class _Loop:
@@ -64,6 +78,8 @@ class Epoch:
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
         self._loads, self.is_cut = 0, False
+        self._before: dict[tuple[str, str], int] = {}  # what intervals of the job's loops were, by their file and text
+        self._intervals = self._turns = 0
         self._loaded: _Loop | None = None  # that of the latest batch, but for an evaluation's
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
         # Steps that were taken when the last pass over the DataLoader that trains ended; when it began, and is over.
@@ -85,7 +101,13 @@ class Epoch:
                 for name in EVALUATES.get(f"{type(one).__module__}.{type(one).__qualname__}", ()):
                     if type(getattr(one, name, None)) in (int, float):
                         setattr(one, name, 1)
+            turn_intervals(sys._getframe(1), self._before)  # noqa: SLF001 - frames of this thread have no other name
+            self._intervals = len(self._before)
             self._ended = Counter({id(one.sampler): 0 for one in loops if one.ran > 1 and not one.is_whole})
+        self._turns += 1
+        if self._before and self._turns > MORE_STEPS and (self._training is None or self._passes >= EPOCHS):
+            turn_intervals(sys._getframe(1), self._before, back=True)  # noqa: SLF001 - as above; what is kept would add up
+            self._before.clear()
         self._steps = min(self._steps, steps)
         if self._training is not None or self._is_rank:
             return self._is_short and steps < self._steps + MORE_STEPS
@@ -220,7 +242,39 @@ class Epoch:
             "grown": keeps.grown * (keeps is not loop),
             "left": keeps.left,
             "is_cut": self.is_cut,
+            "intervals": self._intervals,
         }
+
+
+@functools.lru_cache(1024)
+def _intervals(path: str) -> frozenset[str]:
+    """What a file divides by, as `args.eval_interval` of `step % args.eval_interval`, if its name is an interval's."""
+    source, texts = "".join(linecache.getlines(path)), []
+    with contextlib.suppress(SyntaxError):
+        nodes = [one for one in ast.walk(ast.parse(source)) if type(one) is ast.BinOp and type(one.op) is ast.Mod]
+        texts = [ast.get_source_segment(source, one.right) or "" for one in nodes]
+    words = {one: re.findall(r"[A-Za-z]\w*", one) for one in texts if "(" not in one}
+    return frozenset(one for one, parts in words.items() if parts and INTERVAL.fullmatch(parts[-1]))
+
+
+def turn_intervals(frame: Any, before: dict[tuple[str, str], int], *, back: bool = False) -> None:
+    """Let what the job's loops do at intervals come at each step: every interval that a running function knows becomes
+    1, and what it was is kept in `before`; or turn them back.
+    """
+    while frame is not None:
+        path, known = frame.f_code.co_filename, frame.f_globals
+        for text in _intervals(path) if is_own(path) else ():
+            with contextlib.suppress(Exception):  # of whatever the job's objects do
+                local, key = frame.f_locals, (path, text)
+                number = eval(text, known, local)  # noqa: S307 - a name, attribute or item in the job's own code
+                if type(number) is int and (number > 1 or (back and key in before)):
+                    new = before.pop(key) if back else 1
+                    before.update({} if back else {key: number})
+                    exec(f"{text} = {new}", known, known if text.isidentifier() and text not in local else local)  # noqa: S102 - as above
+                    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))  # before 3.13
+        if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and is_own(path):
+            frame.f_locals.clear()  # copies of a function's variables, which would keep its tensors
+        frame = frame.f_back
 
 
 def _clock() -> float:
