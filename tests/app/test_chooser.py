@@ -116,8 +116,7 @@ async def test_a_preset_is_found_by_engine_and_memory(command: str, held: float,
             await driver[1].pause(0.01)
         options.highlighted = 3
         await press(*driver, "enter")
-        panel = known(driver[0].state.view().panel)
-        assert f" {format_gib(known(panel.estimate).process)} GiB" in line
+        assert f" {format_gib(known(known(driver[0].state.view().panel).estimate).process)} GiB" in line
         is_pool = command.startswith("vllm")
         assert ("holds its pool of 90 %" in screen_text(driver[0])) is is_pool
         assert ("fits GPU 0" in screen_text(driver[0])) is not is_pool

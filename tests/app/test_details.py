@@ -38,8 +38,7 @@ def test_unattributed_bytes_say_why_and_shared_memory_is_named() -> None:
     assert windows.unattributed_facts(scenes.gpu(0), scenes.HOST) == []
     unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
     assert windows.unattributed_facts(unknown, scenes.HOST) == []
-    shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
-    facts = dict(windows.gpu_facts(shared))
+    facts = dict(windows.gpu_facts(scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))))
     assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")
     assert windows.folded("python train.py --config", 15) == ["python train.py", "--config"]
     assert windows.folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]

@@ -145,8 +145,7 @@ async def test_tables_open_and_changed_parts_are_marked(tmp_path: Path) -> None:
         before = screen.open.look.estimate
         screen.form.go_to("run.batch_size")
         await press(app, pilot, "8")
-        after = screen.open.look.estimate
-        assert known(after).process - known(before).process == 44 * GIB
+        assert known(screen.open.look.estimate).process - known(before).process == 44 * GIB
         assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
         assert "does not fit" in screen_text(app)
     unknown = TEXT.replace("vocab_size", 'basis = "generic"\nvocab_size')

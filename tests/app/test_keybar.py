@@ -50,8 +50,7 @@ async def test_pairs_are_whole_and_a_dashboard_only_looked_at_offers_nothing_it_
         for offset, size in ((8, 5), (0, 4), (3, 3)):
             await driver[1].click(KeyBar, offset=(at + offset, 0))
             await settle(*driver)
-            panel = known(driver[0].state.view().panel)
-            assert panel.workload.run.batch_size == size, offset
+            assert known(driver[0].state.view().panel).workload.run.batch_size == size, offset
     async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (app, pilot):
         for place in SCREENS:
             await press(app, pilot, place.key)

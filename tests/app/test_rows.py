@@ -364,8 +364,7 @@ def rows() -> list[ProcessRow]:
 
 
 def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
-    closed = RowGroups(rows(), by, ())
-    groups = [row.id for row in closed if row.kind == "group"]
+    groups = [row.id for row in RowGroups(rows(), by, ()) if row.kind == "group"]
     shown = RowGroups(rows(), by, [groups[at] for at in opened])
     return [(row.process.pid if row.process else None, (row.now or 0) // GIB) for row in shown]
 
@@ -381,8 +380,7 @@ def test_ranks_users_and_gpus_are_rows_that_open_and_every_row_has_a_place() -> 
     every = rows()
     shown = RowGroups(every, "user", ())
     assert all(shown[shown.places[row.id]].kind == "group" for row in every)
-    largest = RowGroups(every, "user", (), largest_first=True)
-    held = [row.now for row in largest]
+    held = [row.now for row in RowGroups(every, "user", (), largest_first=True)]
     assert held == sorted(held, reverse=True)  # type: ignore[type-var]  # known
     busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
     cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]

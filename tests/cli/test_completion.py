@@ -37,5 +37,4 @@ def test_help_has_examples_and_exit_codes_for_every_command() -> None:
 def test_help_has_a_word_for_what_an_option_takes(name: str) -> None:
     shown = invoke(name, "--help", columns=100).stdout
     assert not re.findall(r"<(?:str|path|int|int range|float|float range|text|integer)>", shown)
-    usage = next(line for line in shown.splitlines() if "Usage:" in line)
-    assert "{" not in usage
+    assert "{" not in next(line for line in shown.splitlines() if "Usage:" in line)

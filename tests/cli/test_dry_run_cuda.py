@@ -368,8 +368,7 @@ def test_what_was_read_and_what_did_not_start_is_shown_and_a_log_bounds_nothing(
 
 def test_a_dry_run_is_the_prediction_of_the_real_run() -> None:
     run = emulated()
-    result = result_of(run)
-    kept = prediction_run(("train",), result, 3.0, "host")
+    kept = prediction_run(("train",), result_of(run), 3.0, "host")
     assert (kept.source, kept.method, kept.predicted.process, kept.error) == ("dry-run", "dry-run", 12 * GIB, None)
     finished = CompletedRun(command=("train",), code=0, started_at=0.0, ended_at=3.0, jobs=run.jobs)
     (one,) = seen_in(finished, None)

@@ -130,8 +130,7 @@ def test_a_training_programs_own_file_is_estimated(tmp_path: Path) -> None:
     assert found["preset"] == "gpt2"
     parts = {part["name"]: part["bytes"] for part in same["estimates"][0]["parts"]}
     assert {part["name"]: part["bytes"] for part in found["estimates"][0]["parts"]}["weights"] == parts["weights"]
-    fit = invoke("fit", str(file), "--gpu", "T4", "--json")
-    assert json.loads(fit.stdout)["preset"] == "gpt2"
+    assert json.loads(invoke("fit", str(file), "--gpu", "T4", "--json").stdout)["preset"] == "gpt2"
 
 
 def test_a_job_file_goes_over_the_preset_and_set_over_both(tmp_path: Path) -> None:

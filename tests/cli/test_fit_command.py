@@ -202,8 +202,7 @@ def test_lines_for_slurm_have_the_smallest_allocation_of_a_type_that_is_one() ->
     tight = lines("llama-3.1-8b-lora", "--gpu", "H100")
     assert tight[3] == "#SBATCH --gres=gpu:1", "as `fit` says without it: four were booked for a job that one holds"
     assert "76.3 GiB" in tight[0]
-    served = lines("llama-3.1-70b-infer", "--gpu", "H100")
-    assert "tensor parallel over 2" in served[0]
+    assert "tensor parallel over 2" in lines("llama-3.1-70b-infer", "--gpu", "H100")[0]
     for wrong in (
         ["--sbatch"],
         ["--gpu", "H100", "--sbatch", "--json"],

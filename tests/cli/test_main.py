@@ -42,8 +42,7 @@ def test_an_option_before_a_command_is_never_dropped(command: str) -> None:
 
 
 def test_every_option_of_the_root_is_tried_and_help_lists_every_command_on_one_screen() -> None:
-    root = get_command(program(()))
-    names = {max(parameter.opts, key=len) for parameter in root.params}
+    names = {max(parameter.opts, key=len) for parameter in get_command(program(())).params}
     assert names - {"--version", "--help", "--install-completion", "--show-completion"} == ROOT_OPTIONS.keys()
     assert WORDED.keys() == {*COMMANDS}
     assert len(COMMANDS) <= 16

@@ -139,8 +139,7 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
     command = "python train.py --model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size 4 --bf16"
     found = placed_by(command.split())
     assert found is not None
-    fit = placement.need_of(None, found, None).fit(host(80 * GIB).gpus[0])
-    assert fit.needs > 20 * GIB
+    assert placement.need_of(None, found, None).fit(host(80 * GIB).gpus[0]).needs > 20 * GIB
     said = capsys.readouterr().err
     assert "derived from Qwen/Qwen2.5-1.5B" in said
     assert "--per_device_train_batch_size 4" in said

@@ -133,8 +133,7 @@ def test_a_stream_is_watched_kept_and_played(program: str, stand_in: StandIn, tm
         assert sender.wait(PATIENCE) == 0
     assert b"vramtui --replay" in kept.stderr
     assert seen.returncode == 3  # the header went to the first reader
-    recording = read_recording(file)
-    assert recording.samples[0].gpus[0].memory.used == 40 * GIB
+    assert read_recording(file).samples[0].gpus[0].memory.used == 40 * GIB
     played = msgspec.json.decode(run("ps", "--replay", str(file), "--json").stdout)
     assert [row["pid"] for row in played["gpus"][0]["processes"]] == [stand_in.pids[0], stand_in.pids[2]]
 

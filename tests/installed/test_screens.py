@@ -160,8 +160,7 @@ def test_small_changes_add_up_to_the_whole(open_terminal: Open, stand_in: StandI
     # What is found in the background is drawn later, and what a key answered goes by itself.
     terminal.wait(lambda screen: "empty card: about" not in screen and "What if" not in screen)
     _pause(terminal)
-    painted = _cells(terminal)
-    assert painted == _sent_anew(terminal)
+    assert _cells(terminal) == _sent_anew(terminal)
     terminal.leave()
 
 

@@ -72,8 +72,7 @@ def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
     assert posted.empty()
     clock.now += 60
     poller.check()
-    stuck = posted.get(timeout=WAIT)
-    assert stuck == ReadOverdue(1000.0)
+    assert posted.get(timeout=WAIT) == ReadOverdue(1000.0)
     source.release.set()
     assert posted.get(timeout=WAIT) == scenes.usual()
     poller.stop()

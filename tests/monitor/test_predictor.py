@@ -98,5 +98,4 @@ def test_the_verdict_tells_apart_the_card_and_its_neighbours_where_all_is_known(
     unknown = structs.replace(TRAIN, model=structs.replace(model, basis="generic"))
     estimate = RoundEstimator().estimate(unknown, H100)
     assert verdict(estimate, unknown, H100, None, "GPU 0").verdict == "unknown"
-    fit = Predictor(RoundEstimator()).fit(unknown, H100)
-    assert fit.verdict == "unknown"
+    assert Predictor(RoundEstimator()).fit(unknown, H100).verdict == "unknown"

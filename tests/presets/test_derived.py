@@ -96,10 +96,8 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
     assert found.derived == "acme/Tiny-1B in the Hugging Face cache"
     assert not found.assumed
     # The process on the GPU is a child that says nothing of the model.
-    worker = host.start(201, "VLLM::EngineCore", parent=200)
-    assert derive(201, worker, host.proc) == found
-    shell = host.start(202, "bash", parent=200)
-    assert derive(202, shell, host.proc) is None
+    assert derive(201, host.start(201, "VLLM::EngineCore", parent=200), host.proc) == found
+    assert derive(202, host.start(202, "bash", parent=200), host.proc) is None
 
 
 @pytest.mark.parametrize(("words", "context", "assumed"), [

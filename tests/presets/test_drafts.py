@@ -345,8 +345,7 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
     made = drafts.draft_from_model(str(folder))
     assert (made.name, made.problems) == ("my-model", ())
     assert made.save() == user / "my-model.toml"
-    read = preset_named(str(folder), PresetLibrary(user))
-    assert drafts.Draft.open(read).problems == ()
+    assert drafts.Draft.open(preset_named(str(folder), PresetLibrary(user))).problems == ()
 
 
 def test_a_broken_file_can_be_opened_and_mended_and_is_not_saved(user: Path, tmp_path: Path) -> None:

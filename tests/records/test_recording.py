@@ -35,8 +35,7 @@ def _record(path: Path) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_and_back(name: str, tmp_path: Path) -> None:
-    data = _record(tmp_path / name)
-    assert (data[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    assert (_record(tmp_path / name)[:2] == b"\x1f\x8b") == name.endswith(".gz")
     recording = read_recording(tmp_path / name)
     assert (recording.header, recording.samples, recording.warnings) == (HEADER, SAMPLES, ())
 
@@ -238,8 +237,7 @@ def test_its_beginning_is_there_at_once_and_the_rest_later(long: Path) -> None:
 
 
 def test_a_wrong_beginning_is_said_at_once(long: Path, tmp_path: Path) -> None:
-    recording = open_recording(long, at_once=1e9)
-    assert recording.reading is None
+    assert open_recording(long, at_once=1e9).reading is None
     path = tmp_path / "r"
     path.write_bytes(b"nonsense\n" + b"x\n" * 1000)
     with pytest.raises(UserError, match="line 1"):

@@ -166,8 +166,7 @@ def test_a_program_that_hangs_is_killed(smi: Say) -> None:
     with pytest.raises(SourceFailed, match=r"gave no answer within 0\.3 s"):
         source.read()
     smi({"gpus": [card(0)]})
-    slow_enough = nvidia_smi.NvidiaSmiSource(limit=60.0)
-    assert len(slow_enough.read().gpus) == 1
+    assert len(nvidia_smi.NvidiaSmiSource(limit=60.0).read().gpus) == 1
 
 
 @pytest.mark.parametrize("command", [("yes", "0, NVIDIA H100"), ("sh", "-c", "exec cat /dev/zero >&2")])

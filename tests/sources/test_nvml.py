@@ -240,8 +240,7 @@ def test_errors_since_it_looks_stay_when_the_card_is_lost(stage: Stage) -> None:
     card.lose()
     assert stage.tick(SECONDS).gpus[0].state == "lost"
     card.faults.clear()
-    back = stage.tick(SECONDS).gpus[0].xid_errors
-    assert back == seen
+    assert stage.tick(SECONDS).gpus[0].xid_errors == seen
 
 
 ONE, TWO = OTHER, OTHER - 1

@@ -81,8 +81,7 @@ def test_a_servers_runner_is_called_by_the_program_that_started_it(proc: Proc) -
     proc.add(81, 80, "llama-server", "/opt/llama.cpp/llama-server -m /models/a.gguf")
     proc.add(91, 60, "python", "python train.py")
     for pid, parent in ((71, "ollama"), (81, "llama-server"), (91, ""), (70, "")):
-        above = ancestors_of(pid, str(proc.folder))
-        assert parent_of(above, str(proc.folder)) == parent
+        assert parent_of(ancestors_of(pid, str(proc.folder)), str(proc.folder)) == parent
         label = program_of(pid, "runner", b"", parent)
         assert label == (f"app:{parent}" if parent else None)
     assert program_of(92, "python train.py", b"", "bash") is None

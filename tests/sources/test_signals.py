@@ -265,8 +265,7 @@ def test_in_a_container_only_a_process_that_has_the_driver_open(
     started = seen_start(child.pid)
     monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
     monkeypatch.setattr(host, "has_device_open", lambda pid, _device="": ours if pid == os.getpid() else its)
-    sent = Signals(PidNamespace()).send(child.pid, started, "SIGTERM")
-    assert sent.outcome == outcome
+    assert Signals(PidNamespace()).send(child.pid, started, "SIGTERM").outcome == outcome
     if outcome != "sent":
         assert child.poll() is None
 

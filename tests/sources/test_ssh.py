@@ -97,8 +97,7 @@ def test_four_handshakes_at_once_on_one_first_hop() -> None:
     rows(__file__, "what_ssh_says_becomes_a"),
 )  # fmt: skip
 def test_what_ssh_says_becomes_a_sentence(said: str, code: int, sentence: str) -> None:
-    failure = ssh.failure_of("gpu01", said, code)
-    assert failure.message.startswith(sentence)
+    assert ssh.failure_of("gpu01", said, code).message.startswith(sentence)
 
 
 def test_the_far_end_is_one_word_for_any_shell_and_a_step_takes_nothing_from_its_job() -> None:

@@ -92,9 +92,7 @@ def _parent(pid: int, proc: str, *, within: bool = False) -> int | None:
     name, parent, session, terminal = text[opened + 1 : closed], int(rest[1]), int(rest[3]), int(rest[4])
     known = name.decode("utf-8", "replace").lower()
     is_first = pid == 1 or (session == pid and terminal != 0)
-    if within and (known in STARTERS or (known in SHELLS and is_first)):
-        return None
-    return parent
+    return None if within and (known in STARTERS or (known in SHELLS and is_first)) else parent
 
 
 def _command(pid: int, proc: str) -> str:

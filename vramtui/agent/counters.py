@@ -174,6 +174,4 @@ def _asked_fields() -> ctypes.Array[FieldValue]:
 def _number(answer: tuple[int, ...]) -> int | None:
     """One field as the driver answers: the type of its value, an error's code or 0, and the value's eight bytes."""
     kind, code, value = answer
-    if code or kind not in (NARROW, *WIDE):
-        return None
-    return value & 0xFFFFFFFF if kind == NARROW else value
+    return None if code or kind not in (NARROW, *WIDE) else value & 0xFFFFFFFF if kind == NARROW else value

@@ -61,8 +61,7 @@ class Nvml:
 
     def text(self, name: str, *arguments: object) -> str | None:
         buffer = ctypes.create_string_buffer(96)
-        code = self.call(name, *arguments, buffer, 96)
-        return None if code else plain(buffer.value)
+        return None if self.call(name, *arguments, buffer, 96) else plain(buffer.value)
 
     def memory(self, device: ctypes.c_void_p) -> tuple[dict[str, Any], dict[str, str]]:
         """Sizes in bytes, and why some are missing."""

@@ -106,8 +106,7 @@ def _spelled(preset_file: PresetFile, settings: Mapping[str, object]) -> Iterato
         if value is None or name == "kind":
             continue
         head = name.replace("__", ".")
-        key = head if "." in head or head in TABLES else f"run.{head}"
-        yield from _flat(key, value)
+        yield from _flat(head if "." in head or head in TABLES else f"run.{head}", value)
     lora = settings.get("lora")
     if isinstance(lora, Mapping) and "target_modules" not in lora and adapted_modules(preset_file.preset.model):
         yield "run.lora.target_modules", value_text(adapted_modules(preset_file.preset.model))

@@ -295,9 +295,7 @@ ONLY_MONITOR = "Only the monitor is shown: M on Watch shows predictions as well.
 
 def why_no_preset(state: DashboardState) -> str:
     """Return why there is nothing to do with a preset: none is chosen, none is read yet, or predictions are off."""
-    if state.is_monitor:
-        return ONLY_MONITOR
-    return CHOOSE_PRESET if state.session.is_matching else NOT_READ
+    return ONLY_MONITOR if state.is_monitor else CHOOSE_PRESET if state.session.is_matching else NOT_READ
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,7 @@ def estimate(
         answers = estimates_of(preset_file, device, method)
         notes = [refused, *notes]
     if asks and (shorter := shorter_context(preset_file, fit_of(preset_file, answers[0], device), device)):
-        refused = f"✗ does not fit with these settings; {shorter}"
-        notes = [refused, *notes]
+        notes = [f"✗ does not fit with these settings; {shorter}", *notes]
     estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
     with go_on_unread():
         if json:
@@ -114,8 +113,7 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
             estimates = estimates_of(one, device, None)
             fit = fit_of(one, estimates[0], device)
         except CannotStartError as error:
-            refusal = str(error)
-            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {refusal}"))
+            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {error}"))
         else:
             fitting += fit.is_enough
             spare = f"{'−' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"

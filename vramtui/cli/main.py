@@ -86,8 +86,7 @@ def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
 def run() -> None:
     asked = None
     if os.environ.get(options.VARIABLE):  # a shell wants these words completed
-        typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-        asked = typed.split()[1:]
+        asked = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split()[1:]
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
         completion_init()

@@ -61,8 +61,7 @@ def pick(
         ]
         print_json({"schema": 1, "gpus": gpus_chosen})
     else:
-        named = runtime_uuid if uuid else job_name
-        print(",".join(named(gpu, sample.gpus) for gpu, _ in chosen))
+        print(",".join((runtime_uuid if uuid else job_name)(gpu, sample.gpus) for gpu, _ in chosen))
     for gpu, _ in chosen:
         jobs = [process for process in gpu.processes if "C" in process.type]
         for process in sorted(jobs, key=lambda one: -(one.used_memory or 0))[:MOST_SHOWN]:

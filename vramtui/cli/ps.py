@@ -378,8 +378,7 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
     """Print the source's problems on standard error, with the name of the `host` if there are several."""
     sys.stdout.flush()
     for problem in snapshot.sample.problems:
-        where = ": ".join(filter(None, (host, problem.where)))
-        say(f"{where}: {problem.message} {problem.hint}")
+        say(f"{': '.join(filter(None, (host, problem.where)))}: {problem.message} {problem.hint}")
 
 
 def process_row(index: str, holding: Holding) -> tuple[str, ...]:

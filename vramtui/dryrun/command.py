@@ -376,5 +376,4 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         keep_files=job.keep_files,
     )
     python = replace(job, words=(command.python,), folder=command.folder, environment=command.environment)
-    result = run_fake(request, python, output, tools)
-    return replace(result, engine="fake", gpus=count)
+    return replace(run_fake(request, python, output, tools), engine="fake", gpus=count)

@@ -84,9 +84,7 @@ def model_in(folder: Path) -> Path | tuple[str, ...] | None:
             if (folder / name).is_file():
                 return folder / name
         files = _model_files(folder, ".safetensors")
-    if len(files) > 1:
-        return tuple(path.name for path in files)
-    return files[0] if files else None
+    return tuple(path.name for path in files) if len(files) > 1 else files[0] if files else None
 
 
 def ggufs_in(folder: Path) -> list[Path]:

@@ -236,8 +236,7 @@ def _fit_of(one: KnownModel, preset: Preset, question: Question, room: Room) -> 
         own = own_length(workload)
         if own is not None and own < question.context:
             return None
-        answer = _longest(workload, question.context, own or LONGEST, room.device)
-        context, size = answer or (None, 0)
+        context, size = _longest(workload, question.context, own or LONGEST, room.device) or (None, 0)
         contexts.append(context)
         needs = size or needs
     return ModelFit(one.name, one.parameters, own, tuple(contexts), needs) if needs else None

@@ -503,8 +503,7 @@ class Draft:
 
     def drop_unknown(self) -> tuple[str, ...]:
         """Remove the keys that the chosen kinds of model and run do not have, as one step. Return them."""
-        tables = toml.loads(self._readable)
-        keys = [fault.key for fault in find_faults(tables) if fault.unknown]
+        keys = [fault.key for fault in find_faults(toml.loads(self._readable)) if fault.unknown]
         names = tuple(dotted(key) for key in keys if all(isinstance(part, str) for part in key))
         self._change(dict.fromkeys(names))
         return names

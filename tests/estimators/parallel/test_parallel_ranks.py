@@ -80,8 +80,7 @@ def test_a_rank_holds_at_least_its_share(parallel: Parallel, run: TrainRun, mode
 def test_one_rank_alone_shares_nothing(run: TrainRun, stage: int, reshard: bool, strategy: str) -> None:
     alone = Parallel(zero_stage=stage, strategy=strategy, reshard_after_forward=reshard)  # type: ignore[arg-type] # drawn
     shared = train(SMALL, alone, run)
-    plain = train(SMALL, None, run)
-    assert shared == plain
+    assert shared == train(SMALL, None, run)
 
 
 @given(run=runs, data=st.sampled_from([2, 8, 64]))

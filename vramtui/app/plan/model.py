@@ -818,9 +818,7 @@ class PlanModel:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        if self._cursor is not None or self.heatmap is None:
-            return self._cursor or (0, 0)
-        return self.heatmap.start
+        return self._cursor or (0, 0) if self._cursor is not None or self.heatmap is None else self.heatmap.start
 
     def go(self, x: int, y: int) -> None:
         """Select a cell, or the nearest one at the edge."""

@@ -212,8 +212,7 @@ class _Drawn:
         axis = self.shown.y
         mark = MARK if y == axis.present else ""
         text = right(f"{mark}{axis.labels[y]} ", self.label) if first else " " * self.label
-        style = self._value_style(y, axis.present, 1) if first else self.palette.dim
-        segments = [Segment(text, style)]
+        segments = [Segment(text, self._value_style(y, axis.present, 1) if first else self.palette.dim)]
         for x in self.columns:
             segments += self._cell(x, y, first=first, last=last)
         return Strip(segments).adjust_cell_length(self.width, self.palette.text)

@@ -80,9 +80,7 @@ def ceiling(highest: int, total: int | None) -> int:
     """
     wanted = highest * HEADROOM
     least = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
-    if total is None:
-        return least
-    return total if highest <= total < least else min(least, 2 * total)
+    return least if total is None else total if highest <= total < least else min(least, 2 * total)
 
 
 def _between(times: Sequence[float], start: float, end: float) -> slice:

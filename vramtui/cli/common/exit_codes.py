@@ -53,8 +53,7 @@ def fail(code: int, sentence: str) -> NoReturn:
 
 def say(sentence: str) -> None:
     """Print a sentence, which may quote what others wrote, on standard error."""
-    lines = map(printable, f"vramtui: {sentence}".split("\n"))
-    sys.stderr.write(for_terminal("\n".join(lines)) + "\n")
+    sys.stderr.write(for_terminal("\n".join(map(printable, f"vramtui: {sentence}".split("\n")))) + "\n")
     sys.stderr.flush()
 
 

@@ -182,8 +182,7 @@ def _run(
 def resolved_preset(preset: str) -> str:
     """The preset as dashboards find it from any folder."""
     path = path_named(preset)
-    is_path = os.sep in preset or path.suffix == ".toml"
-    return str(path.resolve()) if is_path and exists(path) else preset
+    return str(path.resolve()) if (os.sep in preset or path.suffix == ".toml") and exists(path) else preset
 
 
 def placed_by(command: list[str]) -> "PresetFile | None":

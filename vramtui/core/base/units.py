@@ -49,9 +49,7 @@ def format_short(count: int) -> str:
 
 def unit_of(top: int) -> tuple[int, str]:
     """The unit for a table whose largest figure is `top` bytes, and its name; KiB up to 10 MiB, where blocks count."""
-    if top >= GIB:
-        return GIB, "GiB"
-    return (MIB, "MiB") if top >= 10 * MIB else (KIB, "KiB")
+    return (GIB, "GiB") if top >= GIB else (MIB, "MiB") if top >= 10 * MIB else (KIB, "KiB")
 
 
 def format_in(count: int | None, unit: int) -> str:
@@ -60,9 +58,7 @@ def format_in(count: int | None, unit: int) -> str:
     One that would stand there as 0.0 is written in its own unit, by its name, in eight columns at most: `30.0`,
     `4.0 MiB`, `512 KiB`, `0 B`.
     """
-    if count is None:
-        return UNKNOWN
-    return f"{count / unit:.1f}" if 20 * abs(count) >= unit else format_short(count)
+    return UNKNOWN if count is None else f"{count / unit:.1f}" if 20 * abs(count) >= unit else format_short(count)
 
 
 def format_column(count: int | None, unit: int) -> str:
@@ -73,9 +69,8 @@ def format_column(count: int | None, unit: int) -> str:
         return UNKNOWN
     if count == 0:
         return "0"
-    if abs(count / unit) < 0.005:
-        return "<0.01" if count > 0 else "-<0.01"
-    return f"{count / unit:.2f}"
+    small = "<0.01" if count > 0 else "-<0.01"
+    return small if abs(count / unit) < 0.005 else f"{count / unit:.2f}"
 
 
 def format_gib(count: int | None, digits: int = 1) -> str:
@@ -103,9 +98,7 @@ def format_percent(fraction: float | None, digits: int = 1) -> str:
     if fraction is None:
         return UNKNOWN
     text = f"{abs(fraction) * 100:.{digits}f} %"
-    if float(text[:-2]) == 0:
-        return text
-    return ("+" if fraction > 0 else "−") + text
+    return text if float(text[:-2]) == 0 else ("+" if fraction > 0 else "−") + text
 
 
 def format_duration(seconds: float | None) -> str:

@@ -198,8 +198,7 @@ def search_lines(room: int, first: int, second: int) -> Search:
         high = yield at
         if low is None or high is None or (high - low) * (at - before) <= 0:
             break
-        guess = at + (room - high) * (at - before) // (high - low)
-        before, at = at, min(max(guess, 1), CEILING)
+        before, at = at, min(max((at + (room - high) * (at - before) // (high - low)), 1), CEILING)
         if abs(at - before) <= 1:
             break
     return at
@@ -390,9 +389,7 @@ def fit_beside_others(needs: int, total: int, free: int | None, error: float | N
     now = Fit(needs=needs, has=free, error=error)
     if not empty.is_enough:
         return empty
-    if now.is_enough:
-        return now
-    return msgspec.structs.replace(now, note=f"would fit {where} if empty")
+    return now if now.is_enough else msgspec.structs.replace(now, note=f"would fit {where} if empty")
 
 
 def fits_in(needs: int, has: int) -> bool:

@@ -90,8 +90,7 @@ class AllocatorConfig:
         if size < MIN_BLOCK:
             return MIN_BLOCK
         if self.roundup_divisions:
-            interval = min(max(size.bit_length() - 21, 0), INTERVALS - 1)
-            divisions = self.roundup_divisions[interval]
+            divisions = self.roundup_divisions[min(max(size.bit_length() - 21, 0), INTERVALS - 1)]
             if divisions > 1 and size > MIN_BLOCK * divisions:
                 return next_division(size, divisions)
         return rounded(size)

@@ -150,8 +150,7 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], cache: Cached) -> tupl
         apart = sizes.get(cache.apart, 0)
         transient = sum(size for line, size in lines.items() if line not in LASTING) - apart
         more = max(int(transient * cache.share), cache.left - transient)
-        segments = -(-(total - apart + more) // SEGMENT_ROUNDING)
-        reserved = max(reserved, segments * SEGMENT_ROUNDING)
+        reserved = max(reserved, -(-(total - apart + more) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING)
         if end:
             rows.append(
                 estimates.Moment(

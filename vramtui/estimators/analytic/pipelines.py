@@ -299,8 +299,7 @@ def decoding_bytes(
     for level, outer in enumerate(channels):
         given = inner * pixels
         for block in range(vae.layers_per_block + 1):
-            level_input = given if block else 0
-            most = max(most, level_input + _resnet(inner, outer) * pixels)
+            most = max(most, (given if block else 0) + _resnet(inner, outer) * pixels)
             inner = outer
         if level < len(channels) - 1:
             most = max(most, given + (inner + 4 * 4 * inner) * pixels)

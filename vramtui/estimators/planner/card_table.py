@@ -65,9 +65,7 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
         upper, lower, beyond = _around(nodes_y, y)
         top, bottom = (_mixed(size(left, row), size(right, row), along) for row in (upper, lower))
         mixed = _mixed(top, bottom, beyond)
-        if mixed is None:
-            return None
-        return min(round(mixed), room) if is_enough else max(round(mixed), room + 1)
+        return None if mixed is None else min(round(mixed), room) if is_enough else max(round(mixed), room + 1)
 
     sizes = tuple(
         tuple(between(x, y, is_enough=fit) for x, fit in zip(xs, row, strict=True))

@@ -40,8 +40,7 @@ def sort_pairs(count: int, key: int, value: int, bits: int, capability: tuple[in
 
 def scan(count: int) -> int:
     """A prefix sum, or a selection that runs on one, over 8-byte values."""
-    tiles = -(-count // _SCAN_TILE)
-    return pieces((tiles + _STATE_PADDING) * 16, 1)
+    return pieces((-(-count // _SCAN_TILE) + _STATE_PADDING) * 16, 1)
 
 
 MAX_THREADS = 512

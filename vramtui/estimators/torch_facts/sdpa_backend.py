@@ -164,9 +164,7 @@ def _tile(widest: int, kernel: EfficientKernel) -> tuple[int, int, int]:
         return 128, 64, 128
     if not small:
         return 128, 128, 0
-    if kernel.capability == (7, 5) or (widest <= 96 and not kernel.dropout):
-        return 128, 64, 0
-    return 64, 64, 64
+    return (128, 64, 0) if kernel.capability == (7, 5) or (widest <= 96 and not kernel.dropout) else (64, 64, 64)
 
 
 def efficient_staging_bytes(heads: int, s: int, t: int, widths: tuple[int, int], kernel: EfficientKernel) -> int:

@@ -303,8 +303,7 @@ class _Vae:
                 self.resnet(width, outer)
                 width = outer
             if level < len(channels) - 1:
-                width = outer // parts
-                self.flat("upsampler", outer, width)
+                self.flat("upsampler", outer, outer // parts)
                 if any(up[level : level + 1]):
                     self.time(outer, 2 * outer)
         self.norm(width)

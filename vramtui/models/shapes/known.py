@@ -305,8 +305,7 @@ class Config:
             return labels_of(Keys(dict(self.values)))
         value = self.values.get(name)
         if value is None:
-            aliases = OLDER_NAMES | self._known.aliases
-            names = (other for other, own in aliases.items() if own == name)
+            names = (other for other, own in (OLDER_NAMES | self._known.aliases).items() if own == name)
             value = next((self.values[other] for other in names if self.values.get(other) is not None), None)
         if name in self._known.parts or isinstance(value, dict):
             return self._part(name, value)

@@ -107,8 +107,7 @@ def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> Tens
     for shape in shapes:
         is_tower = shape.path and text and not shape.path.startswith(text)
         tensors.place = "tower" if is_tower else "layers" if shape.repeats else "outside"
-        name = shape_name(shape, architecture, stem=is_stem)
-        tensors.add(name, *shape.shape, count=shape.count)
+        tensors.add(shape_name(shape, architecture, stem=is_stem), *shape.shape, count=shape.count)
         is_stem = is_stem and len(shape.shape) < 3
     return tensors
 
@@ -345,8 +344,7 @@ def _staged(
     if not 0 < len(stages) <= MOST_STAGES:
         raise DamagedError(f"has no stages, or more than {MOST_STAGES}")
     layers, hidden = sum(depth for depth, _, _ in stages), stages[-1][1]
-    work = sum(depth * side**2 * width for depth, width, side in stages)
-    tokens = ceil(work / (layers * hidden))
+    tokens = ceil(sum(depth * side**2 * width for depth, width, side in stages) / (layers * hidden))
     return Stream(hidden, layers, heads, hidden if ffn is None else ffn, tokens, staged=True)
 
 

@@ -99,8 +99,7 @@ class _Repository:
         content, size = answer
         length = 8 + int.from_bytes(content[:8], "little")
         if len(content) < length <= SAFETENSORS.size:
-            answer = self._get(name, length - 1)
-            content, size = answer or (content, size)
+            content, size = self._get(name, length - 1) or (content, size)
         try:
             return tensors_in(Cursor(io.BytesIO(content), size), size)
         except DamagedError as error:

@@ -36,8 +36,7 @@ def hub_home(environ: Mapping[str, str]) -> Path:
     """Folder of huggingface_hub: `$HF_HOME`, or a folder of the cache's."""
     if environ.get("HF_HOME"):
         return path_named(environ["HF_HOME"])
-    cache = environ.get("XDG_CACHE_HOME") or str(home(environ) / ".cache")
-    return path_named(cache) / "huggingface"
+    return path_named(environ.get("XDG_CACHE_HOME") or str(home(environ) / ".cache")) / "huggingface"
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:

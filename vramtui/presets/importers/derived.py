@@ -104,9 +104,7 @@ def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path
     absolute name is this host's, and a relative one is not found.
     """
     place = place_of(pid, command, proc)
-    if place is not None:
-        return place.find
-    return lambda name: Path(name) if Path(name).is_absolute() else None
+    return place.find if place is not None else lambda name: Path(name) if Path(name).is_absolute() else None
 
 
 def _words(place: Path) -> tuple[str, ...]:
@@ -375,8 +373,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
             if is_name:
                 preset_file = preset_named(named, library)
             elif not (path.parent / Path(named).expanduser()).exists():  # a folder of another machine
-                preset_file = preset_known(named, library, folder=True)
-                called_after = preset_file is not None
+                called_after = preset_known(named, library, folder=True) is not None
         except (UserError, OSError, ValueError, RuntimeError):
             preset_file = None
     if preset_file is None and file.kind == "torchtune" and "." in file.values.get("model._component_", ""):

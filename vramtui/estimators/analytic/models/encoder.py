@@ -88,8 +88,7 @@ class Encoder:
         net.repeat(tapes.STREAM, model.num_hidden_layers, self._block)
         self._end()
         if model.max_position_embeddings and side is None:
-            tables = 2 if model.type_vocab_size else 1
-            net.buffers = tables * rounded(8 * model.max_position_embeddings)
+            net.buffers = (2 if model.type_vocab_size else 1) * rounded(8 * model.max_position_embeddings)
         labels = rounded(8 * (self.tokens if model.head == "mlm" else batch)) if net.training else 0
         if model.head == "none":
             labels = 0

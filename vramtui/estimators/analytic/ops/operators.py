@@ -84,8 +84,7 @@ class Operators:
         x = self.autocast_input(x, f"{label} input, cast")
         saved = x
         if self.recipe.fp8:  # Transformer Engine casts its input to fp8, which is what the backward pass keeps
-            saved = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
-            self.tape.record([x], [saved])
+            self.tape.record([x], [self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)])
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         self.tape.products += not bias  # every second product is run again
         weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
@@ -276,8 +275,7 @@ class Operators:
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
         if weight_in_fp32:
-            scaled = self.scale(normal, size, f"{label} in fp32", trained=trained)
-            return self.cast(scaled, given, label)
+            return self.cast(self.scale(normal, size, f"{label} in fp32", trained=trained), given, label)
         normal = self.cast(normal, given, f"{label} normalised")
         return self.scale(normal, size, label, trained=trained)
 
@@ -322,8 +320,7 @@ class Operators:
         """GPT-2's activation, spelt out in eight operators; autocast raises the cube to fp32."""
         half = self.unsaved(x, "half the activation's input")
         base = x if self.autocast is None else self.cast(x, 4, "activation's input in fp32")
-        full = rounded(base.numel * base.itemsize)
-        cube = self.pointwise(base, "cube", backward_workspace=2 * full)
+        cube = self.pointwise(base, "cube", backward_workspace=2 * rounded(base.numel * base.itemsize))
         cube = self.unsaved(cube, "cube, scaled")
         inner = self.add(x, cube, "tanh's input")
         inner = self.unsaved(inner, "tanh's input, scaled")
