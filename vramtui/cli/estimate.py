@@ -84,7 +84,8 @@ def estimate(
         answers = estimates_of(preset_file, device, method)
         notes = [refused, *notes]
     if asks and (shorter := shorter_context(preset_file, fit_of(preset_file, answers[0], device), device)):
-        notes = [f"✗ does not fit with these settings; {shorter}", *notes]
+        refused = f"✗ does not fit with these settings; {shorter}"
+        notes = [refused, *notes]
     estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
     with go_on_unread():
         if json:
@@ -113,7 +114,8 @@ def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int 
             estimates = estimates_of(one, device, None)
             fit = fit_of(one, estimates[0], device)
         except CannotStartError as error:
-            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {error}"))
+            refusal = str(error)
+            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {refusal}"))
         else:
             fitting += fit.is_enough
             spare = f"{'−' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"

@@ -160,8 +160,7 @@ class DemoSource:
                 state="running",
             )
             processes.append(process)
-        by_processes = sum(process.used_memory or 0 for process in processes)
-        used = BASELINE + by_processes + LEFT_BEHIND.get(index, 0)
+        used = BASELINE + sum(process.used_memory or 0 for process in processes) + LEFT_BEHIND.get(index, 0)
         noise = self._noise(f"gpu{index}", elapsed)
         busy = max((job.busy for job in JOBS if job.gpu == index and job.memory(elapsed) is not None), default=0)
         utilization = min(100, max(0, busy + noise.randrange(-3, 4))) if busy else 0

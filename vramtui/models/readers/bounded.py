@@ -156,8 +156,7 @@ def decode_object(content: bytes) -> dict[str, object] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        text = json.dumps(json.loads(content), ensure_ascii=False)
-        values = json.loads(text.encode("utf-8", "replace"))
+        values = json.loads(json.dumps(json.loads(content), ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

@@ -303,7 +303,8 @@ class _Vae:
                 self.resnet(width, outer)
                 width = outer
             if level < len(channels) - 1:
-                self.flat("upsampler", outer, outer // parts)
+                width = outer // parts
+                self.flat("upsampler", outer, width)
                 if any(up[level : level + 1]):
                     self.time(outer, 2 * outer)
         self.norm(width)

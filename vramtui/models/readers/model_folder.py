@@ -220,8 +220,7 @@ def listed_weights(weights: CheckpointWeights) -> dict[str, Any]:
         if bits is not None:
             table["bits"] = bits
         tensors.append(table)
-    numbers = sum(prod(table["shape"]) * table["count"] for table in tensors)
-    return {"tensors": tensors, "parameters": numbers}
+    return {"tensors": tensors, "parameters": sum(prod(table["shape"]) * table["count"] for table in tensors)}
 
 
 def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:

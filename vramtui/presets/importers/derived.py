@@ -373,7 +373,8 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
             if is_name:
                 preset_file = preset_named(named, library)
             elif not (path.parent / Path(named).expanduser()).exists():  # a folder of another machine
-                called_after = preset_known(named, library, folder=True) is not None
+                preset_file = preset_known(named, library, folder=True)
+                called_after = preset_file is not None
         except (UserError, OSError, ValueError, RuntimeError):
             preset_file = None
     if preset_file is None and file.kind == "torchtune" and "." in file.values.get("model._component_", ""):

@@ -162,7 +162,8 @@ def _read() -> tuple[dict[str, Keys], dict[str, dict[str, str]], dict[str, froze
             if section.startswith("words "):
                 words[section[6:]] = dict(words.get(base[6:], {}))
             else:
-                tables[section] = dict(tables.get(base, {}))
+                inherited = tables.get(base, {})
+                tables[section] = dict(inherited)
         elif section.startswith("words ") and value:
             words[section[6:]] |= dict.fromkeys(value.split(), names)
         elif section == "weightless" and not line.startswith("#"):

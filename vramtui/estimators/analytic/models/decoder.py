@@ -67,8 +67,7 @@ class Decoder:
         return tape
 
     def _gradient(self, rows: int) -> int:
-        size = rounded(rows * self.model.hidden_size * self.setting.parameter)
-        return size if self.setting.trained else 0
+        return rounded(rows * self.model.hidden_size * self.setting.parameter) if self.setting.trained else 0
 
     def block(self, layer: int = 0, *, tracked: bool = True) -> Tape:
         """A layer like the one with this number.

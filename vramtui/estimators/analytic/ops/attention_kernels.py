@@ -142,8 +142,7 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
     v = _repeated(ops, v, per_head * heads.value_dim, "values")
     queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
     scores = _product(tape, queries, ops.unsaved(k, "keys, scaled"), heads.scores, "scores")
-    full = rounded(heads.scores * 4)
-    weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
+    weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(heads.scores * 4))
     # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
     tape.nodes[-1].scratch_blocks = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")

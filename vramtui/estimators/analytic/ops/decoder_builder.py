@@ -342,8 +342,7 @@ def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     tape.record([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
     tape.group = EXPERTS
     layers = linear_parts(module)
-    chosen = ops.unsaved(x, "tokens for their experts", copies * d)
-    y = writer.linear(chosen, layers["experts_gate_up_proj"])
+    y = writer.linear(ops.unsaved(x, "tokens for their experts", copies * d), layers["experts_gate_up_proj"])
     if module.gated:
         gate, up = ops.split(y, *[y.numel // 2] * 2)
         y = ops.multiply(writer.activation(gate), up, "gate x up of experts")

@@ -84,7 +84,8 @@ class Operators:
         x = self.autocast_input(x, f"{label} input, cast")
         saved = x
         if self.recipe.fp8:  # Transformer Engine casts its input to fp8, which is what the backward pass keeps
-            self.tape.record([x], [self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)])
+            saved = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
+            self.tape.record([x], [saved])
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         self.tape.products += not bias  # every second product is run again
         weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
