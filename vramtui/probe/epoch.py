@@ -248,7 +248,7 @@ class Epoch:
 
 @functools.lru_cache(1024)
 def _intervals(path: str) -> frozenset[str]:
-    """What a file divides by, as `args.eval_interval` of `step % args.eval_interval`, if its name is an interval's."""
+    """The intervals that a file divides numbers by, as `args.eval_interval` in `step % args.eval_interval`."""
     source, texts = "".join(linecache.getlines(path)), []
     with contextlib.suppress(SyntaxError):
         nodes = [one for one in ast.walk(ast.parse(source)) if type(one) is ast.BinOp and type(one.op) is ast.Mod]
