@@ -42,8 +42,7 @@ def test_the_document_of_one_estimate() -> None:
         assert isinstance(part["bytes"], int)
         assert all(part[key] for key in ("name", "formula", "source", "lifetime"))
     assert sum(part["at_peak"] for part in one["parts"]) == one["process"]
-    weights = {part["name"]: part["bytes"] for part in one["parts"]}["weights"]
-    assert weights >= 124_439_808 * 4
+    assert {part["name"]: part["bytes"] for part in one["parts"]}["weights"] >= 124_439_808 * 4
 
 
 def test_a_path_serves_as_well_as_a_name_and_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:

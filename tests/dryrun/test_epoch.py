@@ -66,10 +66,10 @@ def job(**how: Any) -> str:
     return JOB.format(**{"longest": 8, "late": 0, "larger": 2, "epochs": 4, "then": "pass"} | how)
 
 
-def traced(folder: Path, code: str, *, steps: int = 3, memory: int = 0) -> DryRun:
+def traced(folder: Path, code: str, *, steps: int = 3, memory: int = 0, keep_files: bool = False) -> DryRun:
     (path := folder / "job.py").write_text(code, encoding="utf-8")
     device = replace(card("A100"), total_memory=memory or card("A100").total_memory)
-    return trace(TraceRequest(path=str(path), device=device, steps=steps))
+    return trace(TraceRequest(path=str(path), device=device, steps=steps, keep_files=keep_files))
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -165,6 +165,9 @@ def test_the_rest_of_an_epoch_may_not_fit_take_no_more_keep_results_or_fail(tmp_
     assert [high for _, high in either.bounds.values()] == [either.peak_allocated]
     failing = traced(tmp_path, job(late=33, longest=999, then="kept[99]"))
     assert (failing.peak_allocated, failing.after, failing.exit_code) == (alike.peak_allocated, UNSEEN, 0)
+    tail = f"{job(epochs=1)}torch.empty(3 << 28, device='cuda')"  # behind the last step, and in no module
+    assert traced(tmp_path, tail, steps=1 << 30).peak_allocated > 3 * GIB
+    assert traced(tmp_path, tail, keep_files=True).after == UNSEEN
 
 
 class Counted(IterableDataset):  # type: ignore[type-arg] # of numbers

@@ -282,7 +282,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
             raise UserError("the job was killed, by itself or by somebody: the host's memory did not run out")
         raise HostFullError("the job was killed, perhaps because the host's memory ran out")
     if job.other_way != "" or job.keep_files or ran.ended_after is not None:
-        return result_of(ran)
+        return results.with_rest(result_of(ran), None)
     try:
         seconds, own, limit = time.monotonic() - began, result_of(ran), max(CHEAP, job.timeout or 0)
     except UserError:

@@ -634,8 +634,7 @@ class EditorScreen(ViewScreen):
 
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         if not offers:
-            message = " ".join(("It has nothing that a preset could use.", *notes))
-            self.notify(printable(message), title=title)
+            self.notify(printable(" ".join(("It has nothing that a preset could use.", *notes))), title=title)
             return
         opened, library = self.open, self.open.host.known_presets
 

@@ -81,7 +81,7 @@ def run_fake(request: TraceRequest, job: DryRunJob, output: IO[bytes] | None, to
     result = replace(result, steps=last_step(result) + 1)
     seconds, limit = time.monotonic() - began, max(CHEAP, job.timeout or 0)
     if job.other_way is None or request.keep_files:
-        return result
+        return results.with_rest(result, None)
     again, quiet, own = replace(job, timeout=2 * seconds + LONGER, keyboard=None), replace(tools, progress=None), result
     with tempfile.TemporaryFile() as unread:
         if (reads.lines or reads.bounded) and (1 + len(NUMBERS)) * seconds < limit:

@@ -223,7 +223,8 @@ class TraceRecorder:
             self._await_first_use()
 
     def finish(self) -> None:
-        has_something = self.now == "input" and (not self._trains or self._is_first_use_awaited)
+        grew = self._memory.peak > max((row.peak_allocated for row in self.rows), default=0)
+        has_something = grew or (self.now == "input" and (not self._trains or self._is_first_use_awaited))
         if self.now in {"model", "forward"} or has_something:
             self.end(self.now)
 
