@@ -147,7 +147,7 @@ def _words(measured: list[Measured]) -> str:
         "public models. The error is predicted peak / true peak - 1; the median is of its absolute value. `simulated` "
         "is the default on one GPU, `analytic` for several GPUs and for maps. 'checked while written' means that these "
         "runs were looked at while the method was written, 'no' that nothing was fitted to them. A rule of thumb is "
-        "compared with the whole peak even if it counts only a part. The worst come first, the rules last. `python "
+        "compared with the whole peak. The worst come first, the rules last. `python "
         "benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,
