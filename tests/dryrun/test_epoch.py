@@ -136,6 +136,40 @@ def test_what_a_loop_does_at_intervals_comes_at_once_and_not_for_long(tmp_path: 
     assert (0 < times < 12, "and what comes at intervals" in found["after"]) == (every != "save_every",) * 2
 
 
+LOOPS = """
+import torch
+net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
+adam = torch.optim.Adam(net.parameters())
+def train():
+    for epoch in range(9_000):
+        for step in range(9_000):
+            net(x).mean().backward()
+            adam.step()
+        if epoch % 5 == 0:
+            torch.empty({after_epoch} << 20, device="cuda")
+    torch.empty({after_train} << 20, device="cuda")
+train()
+torch.empty({at_end} << 20, device="cuda")
+{fails}
+"""
+
+
+@pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize("engine", ["fake", "cuda"] if PYTHON else ["fake"])
+@pytest.mark.parametrize("where", ["after_epoch", "after_train", "at_end", "fails"])
+def test_a_job_goes_on_behind_its_loops(tmp_path: Path, engine: str, where: str) -> None:
+    sizes: dict[str, Any] = {"after_epoch": 1, "after_train": 1, "at_end": 1, "fails": ""} | {where: 3_000}
+    code = LOOPS.format(
+        **sizes | ({"fails": "torch.empty(3_000 << 20, device='cuda')\nadam.none"} if where == "fails" else {})
+    )
+    seen = traced(tmp_path, code) if engine == "fake" else None
+    found = dry_run(tmp_path, code, gpu="H100") if seen is None else to_builtins(seen)
+    assert (found["peak_allocated"] > GIB, found["after"].endswith(" steps and what follows ran")) == (
+        True,
+        where != "fails",
+    )
+
+
 LEAVES = """
 from os import environ, listdir
 left = listdir(folder := environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -180,7 +214,7 @@ class Counted(IterableDataset):  # type: ignore[type-arg] # of numbers
 )
 def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]) -> None:
     """A batch is as large as its last number; the loop that trains is left in its third pass."""
-    epoch = Epoch(torch, lambda: 0, is_short=True)
+    epoch = Epoch(torch, lambda: 0, None, is_short=True)
     plain = _BaseDataLoaderIter.__next__
     monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: epoch.load(plain, self))
     options: dict[str, Any] = {"collate_fn": lambda some: torch.zeros(some[-1] % 101), "batch_size": 2} | how
@@ -207,7 +241,7 @@ def test_a_loop_gives_its_largest_batch_and_ends(monkeypatch: pytest.MonkeyPatch
 def test_a_loop_ends_with_its_last_batch_if_that_has_fewer_samples(
     monkeypatch: pytest.MonkeyPatch, seconds: int, workers: int
 ) -> None:
-    epoch = Epoch(torch, lambda: 0, is_short=True)
+    epoch = Epoch(torch, lambda: 0, None, is_short=True)
     plain = _BaseDataLoaderIter.__next__
     monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: epoch.load(plain, self))
     monkeypatch.setattr("vramtui.probe.epoch.SHORTLY", seconds)

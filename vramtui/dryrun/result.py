@@ -151,17 +151,19 @@ def with_rest(own: "DryRun", rest: "DryRun | None") -> "DryRun":
         return msgspec.structs.replace(own, after=UNSEEN * own.cut_short)
     notes, is_known = [*own.warnings], 0 < epoch.looked == epoch.length
     until = "" if rest.ended_after is None else f" until it was ended after {rest.ended_after:.3g} s"
-    until = f" until it failed{rest.after}" if rest.exit_code and rest.out_of_memory is None else until
-    is_all = not (epoch.is_cut or until)
+    has_failed = rest.exit_code != 0 and rest.out_of_memory is None
+    until = f" until it failed{rest.after}" if has_failed and not epoch.has_left else until
+    is_all = not (epoch.is_cut or until or epoch.has_left)
     over = (DIFFERING,) * is_known + (DIFFERING, KEEPING, AWAITING) * (is_all and not epoch.looked)  # it ran as it is
     open_notes = [note for note in notes if note.startswith(BOUNDED) or PLACES_COUNTED in note]
     if open_notes and all(note.startswith(over) for note in open_notes):
         own = msgspec.structs.replace(own, bounded=False)
     ran = f"{'all its' if is_all else 'its first'} {'epochs' if epoch.looked else f'{rest.steps:,} steps'}"
     ran += " and what comes at intervals" * (epoch.intervals > 0)
+    ran += " and what follows" * (epoch.has_left and not (epoch.is_cut or has_failed))
     seen = f"{ran}, made short ({epoch})," if epoch.looked else ran
     unseen = "; an evaluation was not seen" if epoch.looked else "; what follows was not seen"
-    unseen = "" if epoch.others or is_all else unseen
+    unseen = "" if epoch.others or is_all or ran.endswith("what follows") else unseen
     after = f"{seen} took no more{until}{unseen}"
     is_more = rest.peak_allocated > own.peak_allocated or rest.peak_reserved > own.peak_reserved
     if rest.out_of_memory is not None or (is_more and not is_alike(own, rest)):
@@ -232,7 +234,7 @@ class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of the DataLoader that trains, none without one: looked at, and all, if that is known; whether a larger
     one than those of the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how
     many bytes each of the last ones left more than the one before, with so many left; whether the rest was cut off; and
-    how many intervals of the job's own, as of evaluations, were made one step or epoch.
+    how many intervals of the job's own, as of evaluations, were made one step or epoch; and whether it left its loops.
     """
 
     looked: int
@@ -244,6 +246,7 @@ class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     left: int
     is_cut: bool
     intervals: int
+    has_left: bool
 
     def __str__(self) -> str:
         of = f"{self.length:,}" if self.looked == self.length else f"{self.looked:,} of {self.length or 'its'}"

@@ -5,6 +5,7 @@ from __future__ import annotations  # Python 3.8, which a job may run under, kno
 import ast
 import contextlib
 import ctypes
+import dis
 import functools
 import gc
 import inspect
@@ -71,15 +72,16 @@ class Epoch:
     ends it says. A job without a DataLoader goes on as it is.
     """
 
-    def __init__(self, torch: Any, allocated: Any, *, is_short: bool) -> None:
-        self._torch, self._allocated, self._is_short = torch, allocated, is_short
+    def __init__(self, torch: Any, allocated: Any, end: Any, *, is_short: bool) -> None:
+        self._torch, self._allocated, self._end_job, self._is_short = torch, allocated, end, is_short
         self._loops: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
         self._others: dict[int, _Loop] = {}  # by their data
         self._latest: _Loop | None = None
         self._training: _Loop | None = None
         self._loads, self.is_cut = 0, False
         self._before: dict[tuple[str, str], int] = {}  # what intervals of the job's loops were, by their file and text
-        self._intervals = self._turns = 0
+        self._intervals = self._turns = self._calls = 0
+        self._left, self.has_left = math.inf, False  # until when it is let go on behind its loops, and whether it is
         self._loaded: _Loop | None = None  # that of the latest batch, but for an evaluation's
         self._ended: Counter[int] = Counter()  # passes over each DataLoader that trains, by its sampler
         # Steps that were taken when the last pass over the DataLoader that trains ended; when it began, and is over.
@@ -109,9 +111,9 @@ class Epoch:
             turn_intervals(sys._getframe(1), self._before, back=True)  # noqa: SLF001 - as above; what is kept would add up
             self._before.clear()
         self._steps = min(self._steps, steps)
-        if self._training is not None or self._is_rank:
-            return self._is_short and steps < self._steps + MORE_STEPS
-        return self._is_short and _clock() < self._rest_until  # no DataLoader, or at a pass's first batch
+        by_steps = self._training is not None or self._is_rank  # else there is no DataLoader, or its first batch
+        goes_on = steps < self._steps + MORE_STEPS if by_steps else _clock() < self._rest_until
+        return self._is_short and (goes_on or self._leaves_loops())
 
     def is_over(self) -> bool:
         """Return whether enough passes over the DataLoader that trains have ended. Called at each backward: the batch
@@ -122,7 +124,22 @@ class Epoch:
             self._training = self._training or latest
             self._ended = Counter({id(latest.sampler): self._passes})
             self._others = {data: one for data, one in self._others.items() if one is not latest}
-        return self._passes >= 1 if self._is_late else _clock() > self._until
+        is_over = self._passes >= 1 if self._is_late else _clock() > self._until
+        return is_over and not self._leaves_loops()
+
+    def _leaves_loops(self) -> bool:
+        """Let the job leave its loops for what follows them, once and for some time; return whether it is doing so."""
+        if self._left == math.inf and not self._is_rank and sys.gettrace() is None:
+            self._left = _clock() + LATER
+            self.has_left = leave_loops(sys._getframe(2), self._watch)  # noqa: SLF001 - as above
+        return self.has_left and _clock() < self._left
+
+    def _watch(self, *_: Any) -> None:
+        """End the job in time: called where Python calls any function."""
+        self._calls += 1
+        if self._calls % 256 == 0 and _clock() > self._left:
+            sys.settrace(None)
+            self._end_job()
 
     def _end_pass(self, loop: _Loop) -> None:
         if id(loop.sampler) in self._ended:
@@ -243,6 +260,7 @@ class Epoch:
             "left": keeps.left,
             "is_cut": self.is_cut,
             "intervals": self._intervals,
+            "has_left": self.has_left,
         }
 
 
@@ -275,6 +293,55 @@ def turn_intervals(frame: Any, before: dict[tuple[str, str], int], *, back: bool
         if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and is_own(path):
             frame.f_locals.clear()  # copies of a function's variables, which would keep its tensors
         frame = frame.f_back
+
+
+@functools.lru_cache(1024)
+def _loops(path: str) -> list[tuple[int, int, int, int]]:
+    """The loops of a file, by lines: their first, that of their body, their last, and that of what follows them."""
+    loops = []
+
+    def visit(owner: Any, follow: int, *, keeps: bool) -> None:
+        for name, block in ast.iter_fields(owner):
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                after = follow if keeps and name != "finalbody" else 0
+                for one, then in zip(block, [*(one.lineno for one in block[1:]), after]):  # noqa: B905 - 3.8 knows no `strict`
+                    if isinstance(one, (ast.For, ast.While)) and then:
+                        loops.append((one.lineno, one.body[0].lineno, one.end_lineno or 0, then))
+                    visit(one, then, keeps=isinstance(one, (ast.For, ast.While, ast.If)))
+
+    with contextlib.suppress(SyntaxError):
+        visit(ast.parse("".join(linecache.getlines(path))), 0, keeps=False)
+    return loops
+
+
+def leave_loops(frame: Any, watch: Any) -> bool:
+    """Let running functions jump, at the next turn of a loop that they are in, to what follows it, as a debugger does;
+    `watch` is called with every function from now on. Return whether anything follows one.
+    """
+    has_left = False
+    while frame is not None:
+        path, at, lines = (
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            {line for _, line in dis.findlinestarts(frame.f_code)},
+        )
+        ends = {}
+        for first, body, last, follow in _loops(path) if is_own(path) else ():
+            if first <= at <= last and not lines.isdisjoint(range(first, body)):
+                ends.update(dict.fromkeys(range(first, body), follow))
+        if ends:
+
+            def jump(inside: Any, event: str, _: Any, ends: dict[int, int] = ends) -> Any:
+                if event == "line" and inside.f_lineno in ends:
+                    with contextlib.suppress(ValueError):
+                        inside.f_lineno = ends[inside.f_lineno]
+                return jump
+
+            frame.f_trace, has_left = jump, True
+        frame = frame.f_back
+    if has_left:
+        sys.settrace(watch)
+    return has_left
 
 
 def _clock() -> float:

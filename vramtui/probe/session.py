@@ -79,7 +79,7 @@ class ProbeSession:
         self._moments = PhasePeaks(self._counters)
         self._holdings = TensorTotals(self._torch)
         self._passes = RepeatedPasses()
-        self._epoch = Epoch(self._torch, lambda: self._figures()[0], is_short=socket_dir.REST in os.environ)
+        self._epoch = Epoch(self._torch, lambda: self._figures()[0], self.leave, is_short=socket_dir.REST in os.environ)
         self._begun = self._beating = self._ended = self._is_steady = self._knows_devices = False
         self._phase, self._step = "build", 0
         self._next_parts = self._last_beat = self._first_step = self._last_step = self._done_at = 0.0

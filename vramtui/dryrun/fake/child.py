@@ -195,10 +195,10 @@ def trace_here(
             if finished.args:
                 memory.warn(repeated(*finished.args))
         except BaseException as error:  # whatever stopped the code is put in words
-            outcome = error
             full = out_of_memory(error, session)
-            if full is None:
+            if full is None and not phases.epoch.has_left:  # a loop that was left early may lack what follows asks for
                 raise in_words(error, session) from error
+            outcome = TraceFinished() if full is None else error
             phases.end(phases.now)
         finally:
             is_over.set()

@@ -110,7 +110,7 @@ class TraceRecorder:
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
         self._busy = self._most_garbage = self._before_collection = 0
         self._passes = RepeatedPasses()
-        self._epoch = Epoch(torch, lambda: memory.allocator.stats.allocated, is_short=request.rest)
+        self.epoch = Epoch(torch, lambda: memory.allocator.stats.allocated, self._finish, is_short=request.rest)
         memory.phase = lambda: self.now
         self.begin_again()
 
@@ -158,7 +158,7 @@ class TraceRecorder:
     def _go_backward(self, plain: Any, *args: Any, **kwargs: Any) -> None:
         is_outer, is_phase = not self._busy, not self._busy and self.now != "model"
         if is_phase:
-            if self._epoch.is_over():  # it is of the next epoch
+            if self.epoch.is_over():  # it is of the next epoch
                 raise TraceFinished
             if self.now in {"input", "zero_grad"}:
                 self._stop_if_enough()
@@ -210,7 +210,7 @@ class TraceRecorder:
                 self._caches.add(cache)
 
         when_imported("transformers.cache_utils", watch_caches)
-        patches.around(_BaseDataLoaderIter, "__next__")(self._epoch.load)
+        patches.around(_BaseDataLoaderIter, "__next__")(self.epoch.load)
         gc.callbacks.append(self._collects)
         patches.callback(gc.callbacks.remove, self._collects)
 
@@ -221,6 +221,9 @@ class TraceRecorder:
             self._trains = True
             self.end("model")
             self._await_first_use()
+
+    def _finish(self) -> None:
+        raise TraceFinished
 
     def finish(self) -> None:
         grew = self._memory.peak > max((row.peak_allocated for row in self.rows), default=0)
@@ -240,7 +243,7 @@ class TraceRecorder:
         if self._trains and self.steps_done >= self._steps:
             self._done_at = self._done_at or time.monotonic()
             is_late = self.steps_done >= AWAITED * self._steps or time.monotonic() > self._done_at + LONG
-            if (is_late or not self.awaits_step(min(2, self._steps))) and not self._epoch.goes_on(self.steps_done):
+            if (is_late or not self.awaits_step(min(2, self._steps))) and not self.epoch.goes_on(self.steps_done):
                 raise TraceFinished
 
     def awaits_step(self, least: int = 2) -> bool:
@@ -346,7 +349,7 @@ class TraceRecorder:
     def result(self, context: int, out_of_memory: str | None, *, is_cut: bool) -> DryRun:
         """The answer, after the code has ended, or was cut; `context` is the CUDA context in bytes."""
         memory, card, refused = self._memory, self._memory.device, self._memory.refused
-        self._epoch.is_cut = is_cut
+        self.epoch.is_cut = is_cut
         self._mark()
         at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
@@ -393,7 +396,7 @@ class TraceRecorder:
             warnings=tuple(notes),
             bounded=memory.bounded,
             cut_short=is_cut,
-            epoch=None if (epoch := self._epoch.summary()) is None else results.SeenEpoch(**epoch),
+            epoch=None if (epoch := self.epoch.summary()) is None else results.SeenEpoch(**epoch),
             out_of_memory=out_of_memory,
             exit_code=int(out_of_memory is not None),
             asked=refused.segment_size if refused is not None else None,
