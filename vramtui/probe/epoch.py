@@ -314,6 +314,19 @@ def _loops(path: str) -> list[tuple[int, int, int, int]]:
     return loops
 
 
+class _Jump:
+    """Traces a frame: at a line that turns a loop it goes on at what follows that."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self._ends = ends
+
+    def __call__(self, frame: Any, event: str, _: Any) -> Any:
+        if event == "line" and frame.f_lineno in self._ends:
+            with contextlib.suppress(ValueError):
+                frame.f_lineno = self._ends[frame.f_lineno]
+        return self
+
+
 def leave_loops(frame: Any, watch: Any) -> bool:
     """Let running functions jump, at the next turn of a loop that they are in, to what follows it, as a debugger does;
     `watch` is called with every function from now on. Return whether anything follows one.
@@ -330,14 +343,7 @@ def leave_loops(frame: Any, watch: Any) -> bool:
             if first <= at <= last and not lines.isdisjoint(range(first, body)):
                 ends.update(dict.fromkeys(range(first, body), follow))
         if ends:
-
-            def jump(inside: Any, event: str, _: Any, ends: dict[int, int] = ends) -> Any:
-                if event == "line" and inside.f_lineno in ends:
-                    with contextlib.suppress(ValueError):
-                        inside.f_lineno = ends[inside.f_lineno]
-                return jump
-
-            frame.f_trace, has_left = jump, True
+            frame.f_trace, has_left = _Jump(ends), True
         frame = frame.f_back
     if has_left:
         sys.settrace(watch)
