@@ -1,6 +1,6 @@
 """Well-known options of training scripts and servers, and the keys of a preset that each sets.
 
-One table serves the options of all commands (`--batch-size 8`) and the short keys of `--set` (`batch_size=8`).
+The table of `job_flags.toml` serves the options of all commands (`--batch-size 8`) and the short keys of `--set`.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema import workload as workloads
 from vramtui.presets.importers.flags import (
@@ -79,86 +80,24 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
         return text.isdecimal() or whole(text) is not None or text.lower().replace("_", "-") in self.words
 
 
-FLAGS = (
-    JobFlag(name="train", help="Training: of all weights, or of adapters with --lora.", kind="train"),
-    JobFlag(name="infer", help="Inference; this is the default.", kind="infer", spellings=("inference",)),
-    JobFlag(
-        name="serve", metavar="[ENGINE]", help=f"Serving by {', '.join(get_args(workloads.Engine))}.", kind="serve",
-        key="run.engine", words=ENGINES, alone="vllm", spellings=("engine",),
-    ),
-    JobFlag(
-        name="batch-size", short="b", metavar="N", help="Sequences in a batch per GPU; requests at once of a server.",
-        key="run.batch_size", serve_key="run.max_num_seqs",
-        spellings=("users", "concurrency", "concurrent", "requests", "num-requests"),
-    ),
-    JobFlag(
-        name="seq-len", short="s", metavar="TOKENS", help="Tokens per sequence: 4096, 32k; a server's maximum.",
-        key="run.sequence_length", serve_key="run.max_model_len",
-        spellings=("seqlen", "sequence", "context", "context-len", "ctx", "tokens", "num-ctx", "n-ctx"),
-    ),
-    JobFlag(
-        name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
-        words=DTYPES, spellings=("torch-dtype",),
-    ),
-    JobFlag(name="bf16", help="As in Trainer: autocast with fp32 weights in training, bf16 weights otherwise."),
-    JobFlag(name="fp16", help="The same as --bf16, in fp16."),
-    JobFlag(
-        name="lora", metavar="[RANK]", kind="train", key="run.lora.rank", alone=str(workloads.USUAL_RANK),
-        help=f"Train LoRA adapters on frozen weights; rank {workloads.USUAL_RANK} by default.",
-        words=dict.fromkeys(("lora", "true"), str(workloads.USUAL_RANK)),
-        spellings=("lora-r", "lora-rank", "lora-dim", "rank", "use-lora", "peft", "use-peft"),
-    ),
-    JobFlag(
-        # PEFT 0.15, src/peft/utils/other.py: prepare_model_for_kbit_training(use_gradient_checkpointing=True); TRL's
-        # configurations have gradient_checkpointing True from 0.22 on (`importers/process_offers.py`).
-        name="qlora", metavar="[RANK]", help="The same on nf4 weights (double quantization), with checkpointing.",
-        kind="train",
-        key="run.lora.rank", alone=str(workloads.USUAL_RANK), spellings=("use-qlora",),
-        more={"run.quantization": "nf4-double", "run.checkpointing": "full"},
-    ),
-    JobFlag(
-        name="quant", metavar="TYPE", help="Quantized weights: 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
-        key="run.quantization", words=QUANTIZATIONS,
-        spellings=("quantisation", "bits", "gguf"),
-    ),
-    JobFlag(
-        name="optimizer", metavar="NAME", help="adamw, adamw_8bit, adafactor, muon, sgd …", kind="train",
-        key="run.optimizer", words=SPELT_OPTIMIZERS, spellings=("optimiser",),
-    ),
-    JobFlag(
-        name="checkpointing", metavar="[HOW]", help="Gradient checkpointing: full, selective, none.", kind="train",
-        key="run.checkpointing", words=CHECKPOINTINGS, alone="full",
-        spellings=("grad-checkpointing", "checkpoint"),
-    ),
-    JobFlag(
-        name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager (stores all scores).",
-        key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()}, alone="flash",
-        spellings=("attn", "attn-impl"),
-    ),
-    JobFlag(
-        name="kv-cache", metavar="TYPE", help="Type of the KV cache: fp8, int8 …", key="run.kv_cache",
-        words={name.replace("_", "-"): known for name, known in CACHES.items()},
-        spellings=("kv-cache-type", "kv-dtype", "kv-quant", "cache-type"),
-    ),
-    JobFlag(
-        name="tp", metavar="N", help="Tensor parallel over N GPUs.", key="parallel.tensor",
-        spellings=("tensor-parallel",),
-    ),
-    JobFlag(
-        name="pp", metavar="N", help="Pipeline parallel over N GPUs.", key="parallel.pipeline",
-        spellings=("pipeline-parallel",),
-    ),
-    JobFlag(
-        name="fsdp", metavar="N", help="Weights, gradients and states sharded over N GPUs.", kind="train",
-        key="parallel.data", more={"parallel.strategy": "fsdp"}, spellings=("zero3", "fsdp2"),
-    ),
-    JobFlag(
-        name="gpus", metavar="N",
-        help="GPUs that share the job: training by FSDP, inference by tensor parallel, or as it fits.",
-        spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size",
-                   "num-gpus-per-node", "n"),
-    ),
-)  # fmt: skip
+_WORDS: dict[str, Mapping[str, str]] = {
+    "engines": ENGINES, "types": DTYPES, "quantizations": QUANTIZATIONS, "optimizers": SPELT_OPTIMIZERS,
+    "checkpointings": CHECKPOINTINGS, "ranks": dict.fromkeys(("lora", "true"), str(workloads.USUAL_RANK)),
+    "attentions": {name.replace("_", "-"): known for name, known in ATTENTIONS.items()},
+    "caches": {name.replace("_", "-"): known for name, known in CACHES.items()},
+}  # fmt: skip
+
+
+def _read() -> tuple[JobFlag, ...]:
+    filled = {"engines": ", ".join(get_args(workloads.Engine)), "rank": str(workloads.USUAL_RANK)}
+    flags = []
+    for row in toml.loads(Path(__file__).with_name("job_flags.toml").read_text(encoding="utf-8"))["flag"]:
+        row |= {name: row[name].format(**filled) for name in ("help", "alone") if name in row}
+        flags.append(msgspec.convert(row | {"words": _WORDS.get(row.get("words", ""), {})}, JobFlag))
+    return tuple(flags)
+
+
+FLAGS = _read()
 BY_NAME = {
     name.replace("_", "-"): flag
     for flag in FLAGS
