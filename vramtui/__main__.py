@@ -19,7 +19,15 @@ def main() -> None:
     The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, and `vramtui ps`, go past
     the parser, whose loading takes longer than their own work.
     """
-    _make_streams_writable()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # an output that is closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open to the end
+    asked = os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors=_ascii_form())
+        elif isinstance(stream, io.TextIOWrapper) and asked and stream.isatty():
+            stream.reconfigure(encoding="ascii", errors=_ascii_form())
     try:
         time.time()
     except OverflowError:
@@ -72,19 +80,6 @@ def main() -> None:
             raise
         sys.stderr.write(f"vramtui: {CORE_ALONE} `vramtui dry-run --python {sys.executable} SCRIPT` takes this one\n")
         raise SystemExit(2) from None
-
-
-def _make_streams_writable() -> None:
-    """Accept an output that is closed, and characters that its encoding does not have."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open to the end
-    asked = os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors=_ascii_form())
-        elif isinstance(stream, io.TextIOWrapper) and asked and stream.isatty():
-            stream.reconfigure(encoding="ascii", errors=_ascii_form())
 
 
 def _ascii_form() -> str:

@@ -287,7 +287,14 @@ def print_result(result: "DryRun") -> None:
 
 def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None:
     """One line for each phase's end, its bar as long as its own peak; the steps of many optimizers are one."""
-    rows = _one_step_of_many(rows)
+    merged: dict[tuple[int, int, str], TraceRow] = {}
+    others = 0
+    for row in rows:
+        others += row.phase not in {"step", "zero_grad"}
+        before = merged.get((others, row.step, row.phase), row)
+        peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
+        merged[others, row.step, row.phase] = msgspec.structs.replace(row, **peaks)
+    rows = tuple(merged.values())
     top = max((row.peak_allocated for row in rows), default=0) or 1
     unit, name = unit_of(top)
     figures = []
@@ -328,18 +335,6 @@ def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None
         print(f"{aligned(cells)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
     seen = {category for row in rows for category, size in row.categories.items() if size}
     print(f"\n{bars.legend(seen, width)}\n")
-
-
-def _one_step_of_many(rows: "tuple[TraceRow, ...]") -> "tuple[TraceRow, ...]":
-    """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
-    merged: dict[tuple[int, int, str], TraceRow] = {}
-    others = 0
-    for row in rows:
-        others += row.phase not in {"step", "zero_grad"}
-        before = merged.get((others, row.step, row.phase), row)
-        peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
-        merged[others, row.step, row.phase] = msgspec.structs.replace(row, **peaks)
-    return tuple(merged.values())
 
 
 def _repeats(rows: "tuple[TraceRow, ...]") -> dict[int, tuple[int, int]]:

@@ -426,16 +426,6 @@ def release_oversize(heap: Heap, pool: BlockPool, stream: int, size: int) -> boo
     return freed >= wanted
 
 
-def release_cached(heap: Heap) -> None:
-    """Free every cached segment that has no part in use, and every free granule of expandable segments."""
-    for pool in (heap.large, heap.small):
-        for block in pool.blocks():
-            if block.area is not None:
-                unmap(heap, block)
-            elif block.prev is None and block.next is None:
-                heap.release(block)
-
-
 DEFAULT = AllocatorConfig()
 
 
@@ -545,10 +535,14 @@ class CachingAllocator:
             self._recycle(block)
 
     def empty_cache(self) -> None:
-        """Give every unused segment back to the device, once all streams are done."""
+        """Give back segments without a part in use, and free granules of expandable ones, once streams are done."""
         self.synchronize()
         self._recycle_finished()
-        release_cached(self._heap)
+        for block in (*self._heap.large.blocks(), *self._heap.small.blocks()):
+            if block.area is not None:
+                unmap(self._heap, block)
+            elif block.prev is None and block.next is None:
+                self._heap.release(block)
 
     def reset_peaks(self) -> None:
         """Let the peaks start again from what is held now."""

@@ -179,8 +179,15 @@ class Trainer:
             self.states.paged,
             cache=assembly.Cached(assembly.cached_share(self.run)),
         )
-        unheld = unmeasured(self.run)
-        if unheld:
+        run = self.run
+        settings = {  # that no recorded run and no trace has held
+            f"run.quantization = {run.quantization!r}": run.quantization not in {None, "int8", "nf4", "nf4-double"},
+            "run.checkpointing = 'selective'": run.checkpointing == "selective",
+            "run.activation_offloading": run.activation_offloading,
+            f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
+            f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),
+        }
+        if unheld := [key for key, given in settings.items() if given]:
             note = f"how far off it is was never measured with {', '.join(unheld)}: it follows only the code"
             estimate = msgspec.structs.replace(estimate, error=None, assumptions=(*estimate.assumptions, note))
         if not self.program.measured:
@@ -321,15 +328,3 @@ def _formula_of(tensors: Sequence[tapes.SavedTensors]) -> str:
     if blocks <= sum(512 * saved.count * saved.times for saved in tensors):
         return formula
     return f"{formula} + {blocks:,} B by which blocks are larger"
-
-
-def unmeasured(run: TrainRun) -> list[str]:
-    """The settings that no recorded run and no trace has held."""
-    asked = {
-        f"run.quantization = {run.quantization!r}": run.quantization not in {None, "int8", "nf4", "nf4-double"},
-        "run.checkpointing = 'selective'": run.checkpointing == "selective",
-        "run.activation_offloading": run.activation_offloading,
-        f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
-        f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),
-    }
-    return [key for key, given in asked.items() if given]
