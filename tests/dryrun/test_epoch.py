@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from tests.dryrun.test_cuda_values import PYTHON, dry_run
+from tests.tables import rows
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.fake.run import trace
@@ -24,36 +25,7 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402 - torch m
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402 - as above
 
 pytestmark = pytest.mark.torch
-JOB = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-rows = [torch.zeros({longest} if at == {late} else 8, dtype=torch.long) for at in range(40)]
-padded = nn.utils.rnn.pad_sequence
-load = lambda rows, size: DataLoader(rows, size, collate_fn=lambda some: padded(some, batch_first=True))
-train, test = load(rows, 2), load(rows[:24], {larger})
-net = nn.Sequential(nn.Embedding(64, 256), nn.Linear(256, 1024)).cuda()
-adam = torch.optim.Adam(net.parameters())
-for epoch in range({epochs}):
-    for batch in train:
-        net(batch.cuda()).mean().backward()
-        adam.step()
-        adam.zero_grad()
-    kept = []
-    with torch.no_grad():
-        for batch in test:
-            kept.append(net(batch.cuda()))
-    {then}
-"""
-RANKS = """
-import os, subprocess, sys, torch
-if "RANK" not in os.environ:
-    sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__]))
-torch.distributed.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["RANK"]))
-cuda = torch.nn.Module.cuda
-torch.nn.Module.cuda = lambda net: torch.nn.parallel.DistributedDataParallel(cuda(net))
-"""
+JOB, RANKS, STEPS, EVERY, LOOPS, LEAVES = (str(text) for _, text in rows(__file__, "jobs"))
 LATER: dict[str, dict[str, Any]] = {
     "the longest comes late": {"longest": 4096, "late": 33},
     "an evaluation has larger batches": {"larger": 24, "longest": 600, "late": 3},
@@ -91,37 +63,12 @@ def test_engine_cuda_runs_it_too(tmp_path: Path, kind: str) -> None:
     assert (found["steps"], found["exit_code"], found["bounded"]) == (3, 0, False)
 
 
-STEPS = """import torch
-net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
-adam = torch.optim.Adam(net.parameters())
-for step in range(200):
-    net(x).mean().backward()
-    adam.step()
-    held = x.repeat({times} if step == 150 else 1, 1)
-"""
-
-
 @pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")
 @pytest.mark.parametrize("engine", ["cuda", "fake"])
 def test_a_job_without_a_dataloader_runs_on_too(tmp_path: Path, engine: str) -> None:
     found = dry_run(tmp_path, STEPS.format(times=1 << 14), engine, gpu="H100")
     assert (found["peak_allocated"] > GIB, found["peak_step"], found["cut_short"]) == (True, 151, False)
     assert found["warnings"][-1].startswith("all its 200 steps took ")
-
-
-EVERY = """
-import types, torch
-net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
-adam, kept, SHOW_EVERY = torch.optim.Adam(net.parameters()), [], 70_000
-args, save_every = types.SimpleNamespace(val_steps=60_000, opt={{"eval_interval": 50_000}}), 40_000
-def train(print_freq=90_000):
-    for step in range(100_000):
-        net(x).mean().backward()
-        adam.step()
-        if step and step % {} == 0:
-            kept.append(torch.zeros(1 << 20, device="cuda"))
-train()
-"""
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -134,24 +81,6 @@ def test_what_a_loop_does_at_intervals_comes_at_once_and_not_for_long(tmp_path: 
     found = dry_run(tmp_path, EVERY.format(every), gpu="A100") if seen is None else to_builtins(seen)
     times = (found["peak_allocated"] - (16 << 20)) >> 22
     assert (0 < times < 12, "and what comes at intervals" in found["after"]) == (every != "save_every",) * 2
-
-
-LOOPS = """
-import torch
-net, x = torch.nn.Linear(64, 64).cuda(), torch.zeros(256, 64, device="cuda")
-adam = torch.optim.Adam(net.parameters())
-def train():
-    for epoch in range(9_000):
-        for step in range(9_000):
-            net(x).mean().backward()
-            adam.step()
-        if epoch % 5 == 0:
-            torch.empty({after_epoch} << 20, device="cuda")
-    torch.empty({after_train} << 20, device="cuda")
-train()
-torch.empty({at_end} << 20, device="cuda")
-{fails}
-"""
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -168,14 +97,6 @@ def test_a_job_goes_on_behind_its_loops(tmp_path: Path, engine: str, where: str)
         True,
         where != "fails",
     )
-
-
-LEAVES = """
-from os import environ, listdir
-left = listdir(folder := environ["TORCHINDUCTOR_CACHE_DIR"])
-for name in ("code", "of.best_config"):
-    open(f"{folder}/{name}", "w")
-"""
 
 
 @pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")
