@@ -233,7 +233,7 @@ def _moment(phase: str, step: int) -> str:
 class SeenEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of the DataLoader that trains, none without one: looked at, and all, if that is known; whether a larger
     one than those of the steps was among them, and ran; batches of other DataLoaders that ran then, of how many; by how
-    many bytes each of the last ones left more than the one before, with so many left; whether the rest was cut off; and
+    many bytes each of the last ones left more than the one before, with so many left; whether the rest was cut off;
     how many intervals of the job's own, as of evaluations, were made one step or epoch; and whether it left its loops.
     """
 

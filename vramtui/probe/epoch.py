@@ -267,10 +267,11 @@ class Epoch:
 @functools.lru_cache(1024)
 def _intervals(path: str) -> frozenset[str]:
     """The intervals that a file divides numbers by, as `args.eval_interval` in `step % args.eval_interval`."""
-    source, texts = "".join(linecache.getlines(path)), []
-    with contextlib.suppress(SyntaxError):
-        nodes = [one for one in ast.walk(ast.parse(source)) if type(one) is ast.BinOp and type(one.op) is ast.Mod]
-        texts = [ast.get_source_segment(source, one.right) or "" for one in nodes]
+    from .guards import tree_of  # needed in the rest of a job alone
+
+    source = "".join(linecache.getlines(path))
+    nodes = [one for one in ast.walk(tree_of(path)) if type(one) is ast.BinOp and type(one.op) is ast.Mod]
+    texts = [ast.get_source_segment(source, one.right) or "" for one in nodes]
     words = {one: re.findall(r"[A-Za-z]\w*", one) for one in texts if "(" not in one}
     return frozenset(one for one, parts in words.items() if parts and INTERVAL.fullmatch(parts[-1]))
 
@@ -298,6 +299,8 @@ def turn_intervals(frame: Any, before: dict[tuple[str, str], int], *, back: bool
 @functools.lru_cache(1024)
 def _loops(path: str) -> list[tuple[int, int, int, int]]:
     """The loops of a file, by lines: their first, that of their body, their last, and that of what follows them."""
+    from .guards import tree_of
+
     loops = []
 
     def visit(owner: Any, follow: int, *, keeps: bool) -> None:
@@ -309,8 +312,7 @@ def _loops(path: str) -> list[tuple[int, int, int, int]]:
                         loops.append((one.lineno, one.body[0].lineno, one.end_lineno or 0, then))
                     visit(one, then, keeps=isinstance(one, (ast.For, ast.While, ast.If)))
 
-    with contextlib.suppress(SyntaxError):
-        visit(ast.parse("".join(linecache.getlines(path))), 0, keeps=False)
+    visit(tree_of(path), 0, keeps=False)
     return loops
 
 
@@ -333,14 +335,12 @@ def leave_loops(frame: Any, watch: Any) -> bool:
     """
     has_left = False
     while frame is not None:
-        path, at, lines = (
-            frame.f_code.co_filename,
-            frame.f_lineno,
-            {line for _, line in dis.findlinestarts(frame.f_code)},
-        )
+        path, at = frame.f_code.co_filename, frame.f_lineno
+        loops = [one for one in _loops(path) if one[0] <= at <= one[2]] if is_own(path) else []
+        lines = {line for _, line in dis.findlinestarts(frame.f_code)} if loops else set()
         ends = {}
-        for first, body, last, follow in _loops(path) if is_own(path) else ():
-            if first <= at <= last and not lines.isdisjoint(range(first, body)):
+        for first, body, _last, follow in loops:
+            if not lines.isdisjoint(range(first, body)):  # a loop of this function, not of one around it
                 ends.update(dict.fromkeys(range(first, body), follow))
         if ends:
             frame.f_trace, has_left = _Jump(ends), True

@@ -111,7 +111,7 @@ TURNS = Turns()
 def loop_lines(path: str) -> dict[int, bool]:
     """The lines of each `while` loop of a file, and whether each decides if it goes on."""
     lines: dict[int, bool] = {}
-    for loop in (node for node in ast.walk(_tree(path)) if isinstance(node, ast.While)):
+    for loop in (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.While)):
         for line in range(loop.lineno, (loop.end_lineno or 0) + 1):
             lines.setdefault(line, False)
         ways = (node for node in ast.walk(loop) if isinstance(node, ast.If))
@@ -141,7 +141,7 @@ def _conditions(path: str) -> dict[int, tuple[bool, int, int]]:
     first and last line of the body.
     """
     places: dict[int, tuple[bool, int, int]] = {}
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.If):
             continue
         names = _names(node.test)
@@ -162,7 +162,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _tree(path: str) -> ast.Module:
+def tree_of(path: str) -> ast.Module:
     return parsed("".join(linecache.getlines(path)))
 
 
@@ -226,7 +226,7 @@ def _guards(path: str) -> dict[int, tuple[int, int, bool | None]]:
     one that a loop asks, the first and last of its body, and None.
     """
     guards: dict[int, tuple[int, int, bool | None]] = {}
-    _find_guards(_tree(path), guards, is_endless=False)
+    _find_guards(tree_of(path), guards, is_endless=False)
     return guards
 
 

@@ -110,7 +110,7 @@ class TraceRecorder:
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
         self._busy = self._most_garbage = self._before_collection = 0
         self._passes = RepeatedPasses()
-        self.epoch = Epoch(torch, lambda: memory.allocator.stats.allocated, self._finish, is_short=request.rest)
+        self.epoch = Epoch(torch, lambda: memory.allocator.stats.allocated, self._end_job, is_short=request.rest)
         memory.phase = lambda: self.now
         self.begin_again()
 
@@ -222,7 +222,7 @@ class TraceRecorder:
             self.end("model")
             self._await_first_use()
 
-    def _finish(self) -> None:
+    def _end_job(self) -> None:
         raise TraceFinished
 
     def finish(self) -> None:
